@@ -13,6 +13,8 @@ type Facts struct {
 	VCenters     []VCenter // none: vSphere ranges are not checked, and a warning says so
 	Distribution string    // "" or a name such as openshift, from the site's VDOConfig
 	Installed    map[Driver]Version
+	// SnapshotsServed is set if others provide a snapshot-controller.
+	SnapshotsServed bool
 }
 
 // VCenter is one vCenter and the version that it reports.
@@ -125,8 +127,8 @@ const (
 // Resolve chooses the newest release that fits. Deprecated ones come last, and [PreferLT] puts lts ones first.
 //
 // The snapshot-controller follows from the CSI release, which qualifies one version of it. The site
-// provides its own if the policy disables it, and on OpenShift, which has one. The requirement is
-// then waived with a warning. It is chosen by itself only with a rule or a pin, and if CSI is
+// provides its own if the policy disables it, if another one runs, and on OpenShift, which has one.
+// The requirement is then waived with a warning. It is chosen by itself only with a rule or a pin, and if CSI is
 // disabled. A CPI that a CSI release requires cannot be waived; a recommended one can.
 //
 // With a refusal the selection has no choices, only warnings about installed releases.
@@ -238,6 +240,9 @@ func (q *question) disabled(d Driver) bool { return q.policy.Rules[d] == Disable
 func (q *question) provided() (why string, ok bool) {
 	if strings.Contains(strings.ToLower(q.facts.Distribution), "openshift") {
 		return "OpenShift has its own", true
+	}
+	if q.facts.SnapshotsServed {
+		return "another one runs in the cluster", true
 	}
 	return "it is disabled", q.disabled(SnapshotController)
 }

@@ -172,16 +172,8 @@ func storageClass(c v1alpha1.StorageClass, topology bool) *unstructured.Unstruct
 }
 
 // renderSnapshot places the snapshot CRDs and controller. The controller runs on the control plane, with the request
-// rate of CSI's own installer. If another one runs, it renders nothing: both would answer each VolumeSnapshot.
+// rate of CSI's own installer.
 func (r *renderer) renderSnapshot(s *source) error {
-	switch {
-	case r.openShift():
-		r.note("the snapshot-controller is left to OpenShift, which has its own")
-		return nil
-	case r.in.Cluster.ForeignSnapshotController:
-		r.note("the snapshot-controller is left out: another one runs in the cluster")
-		return nil
-	}
 	if err := s.requires("Deployment snapshot-controller"); err != nil {
 		return err
 	}

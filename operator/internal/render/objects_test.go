@@ -213,10 +213,6 @@ func TestWhatIsMadeOfObjects(t *testing.T) {
 			{"Role vdo-vsphere-csi-node-scc rules/0/resourceNames", `=["privileged"]`}, {"RoleBinding vdo-vsphere-csi-node-scc roleRef/name", "vdo-vsphere-csi-node-scc"},
 			{"Role vdo-cloud-controller-manager-scc rules/0/resourceNames", `=["hostnetwork-v2"]`}, {"RoleBinding vdo-cloud-controller-manager-scc kind", "RoleBinding"},
 			{controller + " spec", "!runAsUser"}, {cloud + " spec", "!runAsUser"},
-			{snapshots + " kind", absent}, {"notes", "which has its own"},
-		}},
-		"a snapshot-controller of others": {func(in *render.Input) { in.Cluster.ForeignSnapshotController = true }, looks{
-			{snapshots + " kind", absent}, {"CustomResourceDefinition volumesnapshots.snapshot.storage.k8s.io kind", absent}, {"notes", "another one runs"},
 		}},
 		"a mirror set": {func(in *render.Input) {
 			in.Mirrored = mirrorset.Entries{{Source: "up.example/a", Mirrors: []string{"m.site/vdo/up.example/a", "old.site/up.example/a"}}}

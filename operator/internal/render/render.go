@@ -37,8 +37,6 @@
 //   - upstream's snapshot validation webhook: CSI 3.4 dropped it, and only older releases have it
 //   - the Windows node plugin if the cluster has no Windows node, so that a bundle needs no Windows
 //     images; the first Windows node adds it
-//   - the snapshot-controller on OpenShift, which has its own, and if another one runs
-//     ([Cluster.ForeignSnapshotController])
 package render
 
 import (
@@ -191,8 +189,6 @@ type Cluster struct {
 	// adopt; empty if none exists, or if they are ours.
 	ExistingCloudConfig, ExistingStorageConfig []byte
 	ExistingFeatureStates                      map[string][]byte
-	// ForeignSnapshotController is set if a snapshot-controller runs that is not ours.
-	ForeignSnapshotController bool
 }
 
 // Node is the part of a node that rendering needs.

@@ -142,6 +142,7 @@ func (p *pass) collect(ctx context.Context) error {
 	case sp != nil:
 		p.site.Distribution = sp.ClusterDistribution
 	}
+	_, p.site.SnapshotsServed = p.others()
 	_, p.starts = upgradePolicy(&p.config.Spec, false)
 	read := []func(context.Context) error{
 		p.collectBundle, p.collectOpenShift, p.collectVCenters, p.collectChecks, p.collectCluster, p.collectMirrors,
@@ -419,6 +420,9 @@ func (s *facts) notRequested() []matrix.Driver {
 
 func (s *facts) requested() []matrix.Driver {
 	rules, _, _ := policies(s.config.Spec) //nolint:errcheck // resolve reports faults of pins
+	if s.site.SnapshotsServed {
+		rules[matrix.SnapshotController] = matrix.Disabled
+	}
 	return requestedBy(rules)
 }
 

@@ -88,17 +88,13 @@ func (p *pass) assessed(ctx context.Context) error {
 }
 
 // judged returns the drivers to judge: the decided ones, and those that are requested or retained and exist or were
-// installed. It omits a snapshot-controller that others provide.
+// installed.
 func (p *result) judged() []matrix.Driver {
 	exists := installed(p.observed, p.inventory)
-	planned := p.outcome.plan != nil && slices.ContainsFunc(p.outcome.plan.Steps, func(s plan.Step) bool {
-		return s.Driver == matrix.SnapshotController && s.Object != nil
-	})
 	requested := p.facts.requested()
 	return slices.DeleteFunc(slices.Clone(inOrder), func(d matrix.Driver) bool {
 		_, is := exists[d]
-		isDesired := p.decision.version(d) != "" && (d != matrix.SnapshotController || planned)
-		return (!is && !isDesired) || (!slices.Contains(requested, d) && p.facts.retained[d] == "")
+		return (!is && p.decision.version(d) == "") || (!slices.Contains(requested, d) && p.facts.retained[d] == "")
 	})
 }
 

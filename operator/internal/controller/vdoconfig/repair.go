@@ -120,8 +120,6 @@ func (s *facts) inputOf(r *rendering) (render.Input, error) {
 		isUnverified := func(name string) bool { return !s.vcenters[name].verified }
 		in.Keep[d] = s.keepsConfiguration(d, &r.spec) || slices.ContainsFunc(vCentersOf(d, &r.spec), isUnverified)
 	}
-	_, served := s.others()
-	in.Cluster.ForeignSnapshotController = served && s.site.Distribution != openshift // there, rendering knows by itself
 	if wantsWebhook(&r.spec) && r.decision.version(matrix.CSI) != "" {
 		if in.Webhook = s.certificate; s.certificateErr != nil {
 			return in, render.Failed{matrix.CSI: s.certificateErr}

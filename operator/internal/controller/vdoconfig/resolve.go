@@ -60,7 +60,7 @@ func (s *facts) ofMatrix() (lookahead.Question, error) {
 	rules, pins, err := policies(s.config.Spec)
 	return lookahead.Question{
 		Document: s.bundle.matrix, Available: available(s.bundle.contents.Lock), Facts: s.site,
-		Policy: matrix.Policy{Rules: rules, Refused: s.unlisted(s.bundle)}, Pins: pins, Requested: requestedBy(rules),
+		Policy: matrix.Policy{Rules: rules, Refused: s.unlisted(s.bundle)}, Pins: pins, Requested: s.requested(),
 	}, err
 }
 

@@ -48,6 +48,7 @@ type fakeCluster struct {
 
 	data               map[string]map[string][]byte // of ConfigMaps and Secrets, by name
 	live               plan.Live
+	observed           *assess.Observed // nil: see Observe
 	installed          map[string]bool  // VDOConfigs whose inventory is not empty
 	unreadable         map[string]error // why an inventory cannot be read
 	volumes, snapshots int
@@ -88,7 +89,10 @@ func (c *fakeCluster) Read(context.Context, []inventory.ID) (plan.Live, map[inve
 	return c.live, nil, nil
 }
 
-func (*fakeCluster) Observe(context.Context) (assess.Observed, error) {
+func (c *fakeCluster) Observe(context.Context) (assess.Observed, error) {
+	if c.observed != nil {
+		return *c.observed, nil
+	}
 	d := appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "snapshot-controller"}}
 	d.Labels = map[string]string{render.LabelManagedBy: render.ManagedBy, "vdo.vmware.com/version": "8.2.0"}
 	left := appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: render.CSINamespace, Name: drivers.Webhook}}

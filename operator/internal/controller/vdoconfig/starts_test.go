@@ -560,17 +560,38 @@ func TestTheSnapshotControllerStaysForOtherDrivers(t *testing.T) {
 	}
 }
 
-// A snapshot-controller of others serves in any version, such as RKE2's. Another driver of theirs is a conflict.
+// A snapshot-controller of others serves in any version, such as RKE2's: ours goes, and comes back once theirs has gone.
+// Another driver of theirs is a conflict.
 func TestASnapshotControllerOfOthersServes(t *testing.T) {
-	s := withCSI(t)
-	for _, name := range []string{"rke2-snapshot-controller", "vsphere-cpi"} {
-		meta := metav1.ObjectMeta{Namespace: "kube-system", Name: name}
-		s.observed.Deployments = append(s.observed.Deployments, appsv1.Deployment{ObjectMeta: meta})
-		s.observed.DaemonSets = append(s.observed.DaemonSets, appsv1.DaemonSet{ObjectMeta: meta})
+	const ours = "snapshot-controller"
+	for others, want := range map[string][]string{
+		"rke2-snapshot-controller vsphere-cpi": {"csi"}, "vsphere-cpi": {ours, "csi"},
+	} {
+		s := siteOf(t, ours+"@8.2.0 csi@3.5.1", ours+"@8.2.0")
+		s.config.Spec.CloudProvider = nil
+		for _, name := range strings.Fields(others) {
+			meta := metav1.ObjectMeta{Namespace: "kube-system", Name: name}
+			s.observed.Deployments = append(s.observed.Deployments, appsv1.Deployment{ObjectMeta: meta})
+			s.observed.DaemonSets = append(s.observed.DaemonSets, appsv1.DaemonSet{ObjectMeta: meta})
+		}
+		conflicts, _ := s.others()
+		require.Len(t, conflicts, 1)
+		seen := siteOf(t, "", "")
+		seen.Cluster = &fakeCluster{observed: s.observed}
+		require.NoError(t, seen.collect(t.Context()))
+		s.site.SnapshotsServed = seen.site.SnapshotsServed
+		s.decision = resolved(s)
+		var rows, judged []string
+		for _, d := range s.drivers(&assess.Report{}) {
+			rows = append(rows, d.Driver)
+		}
+		for _, d := range s.judged() {
+			judged = append(judged, string(d))
+		}
+		require.Equal(t, want, rows)
+		require.Equal(t, want, judged)
+		require.Equal(t, len(want) == 1, strings.Contains(s.chosen(), "another one runs in the cluster"), s.chosen())
 	}
-	conflicts, served := s.others()
-	require.True(t, served)
-	require.Len(t, conflicts, 1)
 }
 
 func TestARemovalThatEndedButForTheFinalizerEnds(t *testing.T) {
