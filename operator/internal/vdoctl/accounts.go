@@ -215,6 +215,9 @@ func (o *accountOptions) show(at *accounts.Site, do func() error, dry bool) (doe
 func writeSecretTo(w io.Writer, secret *corev1.Secret) error {
 	x := &corev1.Secret{Type: secret.Type, StringData: map[string]string{}}
 	x.Namespace, x.Name = secret.Namespace, secret.Name
+	if ends := secret.Annotations[credentials.EndsAnnotation]; ends != "" { // others are their authors' own
+		x.Annotations = map[string]string{credentials.EndsAnnotation: ends}
+	}
 	for key, value := range secret.Data {
 		x.StringData[key] = string(value)
 	}
