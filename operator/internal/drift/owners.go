@@ -88,10 +88,7 @@ func Changer(o *unstructured.Unstructured, ours string, fields [][]string) strin
 			continue
 		}
 		sets := func(path []string) bool {
-			path = slices.Clone(path)
-			for i, key := range path {
-				path[i] = "f:" + key
-			}
+			_, path = follow(o.Object, o.Object, path)
 			_, is := m.has(path)
 			return is
 		}

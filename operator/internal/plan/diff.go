@@ -4,8 +4,10 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -38,6 +40,7 @@ func stripped(o *unstructured.Unstructured) map[string]any {
 	for _, field := range []string{"managedFields", "resourceVersion", "generation", "creationTimestamp", "uid", "selfLink"} {
 		unstructured.RemoveNestedField(out.Object, "metadata", field)
 	}
+	unstructured.RemoveNestedField(out.Object, "metadata", "annotations", appsv1.DeprecatedTemplateGeneration)
 	delete(out.Object, "status")
 	return out.Object
 }
@@ -49,8 +52,8 @@ func diff(a, b any, path []string) [][]string {
 	if reflect.DeepEqual(a, b) {
 		return nil
 	}
-	am, aok := a.(map[string]any)
-	bm, bok := b.(map[string]any)
+	am, aok := keyed(a)
+	bm, bok := keyed(b)
 	if !aok || !bok || len(path) > deepest {
 		return [][]string{path}
 	}
@@ -62,6 +65,24 @@ func diff(a, b any, path []string) [][]string {
 		paths = append(paths, diff(am[k], bm[k], append(slices.Clip(path), k))...)
 	}
 	return paths
+}
+
+// keyed returns a map, or a list of containers by their indexes.
+func keyed(v any) (map[string]any, bool) {
+	list, isList := v.([]any)
+	if !isList {
+		m, ok := v.(map[string]any)
+		return m, ok
+	}
+	all := map[string]any{}
+	for i, item := range list {
+		m, ok := item.(map[string]any)
+		if !ok || m["image"] == nil {
+			return nil, false
+		}
+		all[strconv.Itoa(i)] = m
+	}
+	return all, true
 }
 
 func summary(paths [][]string) string {

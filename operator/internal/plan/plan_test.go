@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -295,6 +296,13 @@ func TestReasonsOfSecretsNameNoValues(t *testing.T) {
 	a := object(t, `{apiVersion: v1, kind: Secret, metadata: {name: s}, data: {password: b2xk}}`)
 	b := object(t, `{apiVersion: v1, kind: Secret, metadata: {name: s}, data: {password: bmV3}}`)
 	require.Equal(t, []string{"data.password"}, plan.Fields(plan.Diff(a, b)))
+}
+
+func TestADifferenceNamesTheContainersField(t *testing.T) {
+	const template = `{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: s, annotations: {deprecated.daemonset.template.generation: "%d"}},
+spec: {template: {spec: {containers: [{name: a, image: a}, {name: b, image: b%[1]d}], tolerations: [{key: "%[1]d"}]}}}}`
+	a, b := object(t, fmt.Sprintf(template, 1)), object(t, fmt.Sprintf(template, 2))
+	require.Equal(t, []string{"spec.template.spec.containers.1.image", "spec.template.spec.tolerations"}, plan.Fields(plan.Diff(a, b)))
 }
 
 func entry(group, kind, ns, name string, d matrix.Driver) inventory.Entry {
