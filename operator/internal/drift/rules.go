@@ -250,6 +250,13 @@ func allowed(kind string, path []string) error {
 	return nil
 }
 
+// Runs reports whether a workload's fields decide what its pods run: fields of their template that are always repaired.
+func Runs(kind string, fields [][]string) bool {
+	return slices.ContainsFunc(fields, func(path []string) bool {
+		return within("/spec/template", path) && allowed(kind, path) != nil
+	})
+}
+
 // within reports whether a path is a field or below it.
 func within(field string, path []string) bool {
 	tokens := strings.Split(field, "/")[1:]

@@ -86,6 +86,9 @@ func (a *applier) driftOf(s plan.Step, was v1alpha1.DriftStatus) v1alpha1.DriftS
 	}
 	fields := plan.Diff(live, dry)
 	e.Fields = condition.Cut(strings.Join(plan.Fields(fields), ", "), maxDriftFields)
+	if drift.Paused(was, a.now) && drift.Runs(s.Kind, fields) {
+		a.outcome.contested = append(a.outcome.contested, s.Driver)
+	}
 	if by := drift.Changer(live, cluster.FieldManager, fields); by != "" {
 		e.Manager = condition.Cut(by, maxDriftFields)
 	}
@@ -112,7 +115,7 @@ func contestText(e v1alpha1.DriftStatus) string {
 	if e.Fields != "" {
 		what = "sets " + e.Fields
 	}
-	return fmt.Sprintf("%s was repaired %d times in a row, and %s %s again each time: it is not repaired until %s; have that tool leave it, or name the field in spec.drift.ignore",
+	return fmt.Sprintf("%s was repaired %d times in a row, and %s %s again each time: it is not repaired until %s; have that tool leave it, or name the field in spec.drift.ignore where that permits it",
 		drift.KeyOf(e), e.Repairs, who, what, e.Until.UTC().Format("15:04:05 MST"))
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -104,6 +105,8 @@ func TestWhatCountsOfARevision(t *testing.T) {
 		"nothing that can be read has it":   {func(p *pass) { p.upgrades.current = map[matrix.Driver]current{matrix.CSI: {}} }, false, true},
 		"something is waited for":           {func(p *pass) { p.outcome.next.waits = "a node" }, false, false},
 		"something was changed just before": {func(p *pass) { p.outcome.did = []plan.Step{{Driver: matrix.CSI}} }, false, false},
+		"another manager keeps its image":   {func(p *pass) { p.contests("image") }, false, true},
+		"another keeps what it needs":       {func(p *pass) { p.contests("resources") }, true, false},
 		"another group was changed":         {func(p *pass) { p.outcome.did = []plan.Step{{Driver: matrix.CPI}} }, true, false},
 		"no node is served": {func(p *pass) {
 			p.outcome.report.Drivers[matrix.CSI] = assess.Health{Version: "3.5.1", Complete: true, Unserved: true}
@@ -121,6 +124,21 @@ func TestWhatCountsOfARevision(t *testing.T) {
 		require.Equal(t, unserved, slices.Contains(look.Findings, "csi/Unserved"), name)
 		require.Equal(t, p.outcome.failed[matrix.CSI] != nil, look.Why != "", "%s: %s", name, look.Why)
 	}
+}
+
+// contests has another manager keep a field of a container of the storage driver.
+func (p *pass) contests(field string) {
+	of := func(value string) *unstructured.Unstructured {
+		c := []any{map[string]any{"image": "its", field: value}}
+		pods := map[string]any{"spec": map[string]any{"containers": c}}
+		return &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"template": pods}}}
+	}
+	s := stepOf(plan.Change, matrix.CSI, "DaemonSet", "a")
+	s.Cause = plan.Drift
+	p.config.Status.Drift = []v1alpha1.DriftStatus{{Kind: s.Kind, Namespace: s.Namespace, Name: s.Name, Until: &metav1.Time{Time: p.now.Add(time.Minute)}}}
+	a := &applier{pass: p, planned: planned{live: plan.Live{s.Key: of("theirs")}, dry: map[inventory.Key]plan.Outcome{s.Key: {Object: of("ours")}}}}
+	a.outcome.plan = &plan.Plan{Steps: []plan.Step{s}}
+	a.noteDrift()
 }
 
 // A group fails for its own drivers, whatever holds another one, be it a vCenter or a check. What falls over while

@@ -248,11 +248,12 @@ func (p *pass) lookAt(cur revision.Record) rollout.Facts {
 	// An earlier stage waits.
 	comes := group == matrix.CSI && !cur.Returned && p.waitsForOthers(group)
 	own := func(s plan.Step) bool { return revision.GroupOf(s.Driver) == group }
+	contested := slices.ContainsFunc(p.outcome.contested, func(d matrix.Driver) bool { return revision.GroupOf(d) == group })
 	l := rollout.Facts{
 		Now: p.facts.at0(), Deadline: policyOf(&p.config.Spec).HealthDeadline.Duration, Attempt: p.facts.attempt(),
 		Complete: !p.waitsFor(group) && !comes && !slices.ContainsFunc(p.outcome.did, own) &&
-			p.outcome.broken == nil,
-		ClockPaused: comes || p.mayLackOthers(group) || p.clockPaused(cur),
+			p.outcome.broken == nil && !contested,
+		ClockPaused: comes || contested || p.mayLackOthers(group) || p.clockPaused(cur),
 	}
 	var drivers []matrix.Driver
 	lacks := ""

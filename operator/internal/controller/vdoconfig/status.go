@@ -69,6 +69,8 @@ type outcome struct {
 	notes    []string
 	drift    []v1alpha1.DriftStatus // unrepaired; a part of driftAll
 	driftAll int
+	// contested are the drivers whose pods run what another manager keeps setting.
+	contested []matrix.Driver
 }
 
 // failures are why parts of the pass failed.
