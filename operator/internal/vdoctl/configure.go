@@ -312,6 +312,15 @@ func (o *configureOptions) ask(ctx context.Context, d *draft, f field) error {
 			return o.tryVCenter(ctx, d)
 		}
 	}
+	if f.flag == "zone-category" && !o.given("region-category") {
+		q.valid = func(answer string) error {
+			if o.zone = answer; answer != "" || o.withZone("") != nil {
+				return f.check(answer)
+			}
+			o.region = "" // the way out of a region by mistake
+			return nil
+		}
+	}
 	answer, err := o.prompt(ctx, q)
 	if err == nil {
 		*f.to = answer
