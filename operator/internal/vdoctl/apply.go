@@ -320,6 +320,7 @@ func manifest(x client.Object) (*unstructured.Unstructured, error) {
 	u := &unstructured.Unstructured{Object: doc}
 	labels, annotations := u.GetLabels(), u.GetAnnotations()
 	delete(annotations, corev1.LastAppliedConfigAnnotation)
+	delete(annotations, v1alpha1.AnnotationRequestedAt)
 	delete(doc, "status")
 	delete(doc, "metadata")
 	u.SetNamespace(x.GetNamespace())

@@ -227,7 +227,7 @@ func TestAManifestIsWhatAPersonWrites(t *testing.T) {
 	x.UID, x.ResourceVersion, x.Finalizers = "u", "1", []string{"f"}
 	x.OwnerReferences = []metav1.OwnerReference{{Name: "compat", UID: "a"}}
 	x.Labels = map[string]string{"app": "vdo"}
-	x.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: "{}"}
+	x.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: "{}", v1alpha1.AnnotationRequestedAt: "1"}
 	u := must.Have(manifest(x))(t)
 	require.Equal(t, map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"ca.crt": "c"},
 		"metadata": map[string]any{"name": "ca", "namespace": "vdo", "labels": map[string]any{"app": "vdo"}}}, u.Object)
