@@ -205,10 +205,10 @@ func TestWhatAChangeOfAHealthyClusterMeans(t *testing.T) {
 		"a node that its affinity leaves out":          {beside(homeless(csiNode, "w1", "", 0).Spec), "", "well", true, 0},
 		"a node that one plugin of two admits": {
 			beside(corev1.PodSpec{NodeSelector: linux}, daemonSet(own, csiNode+"-windows", "csi", "3.5.1", 1, 1, 1)),
-			"", "1 of 4 nodes (win): the storage driver has not registered", true, 1},
+			"", "1 of 4 nodes (win): did not register the storage driver", true, 1},
 		"no plugin is there yet": {
 			func(in *assess.Input) { in.DaemonSets, in.CSINodes = in.DaemonSets[:1], nil }, "",
-			"3 of 3 nodes (cp, w1, w2): the storage driver has not registered; none is served", true, 3},
+			"3 of 3 nodes (cp, w1, w2): did not register the storage driver; none is served", true, 3},
 		"no node is registered, and they are young": {func(in *assess.Input) {
 			in.CSINodes = nil
 			for _, n := range in.Nodes {
@@ -218,7 +218,7 @@ func TestWhatAChangeOfAHealthyClusterMeans(t *testing.T) {
 		"none is registered beside a Windows node": {func(in *assess.Input) {
 			in.CSINodes = nil
 			beside(corev1.PodSpec{NodeSelector: linux})(in)
-		}, "", "3 of 4 nodes (cp, w1, w2): the storage driver has not registered; none is served", true, 3},
+		}, "", "3 of 4 nodes (cp, w1, w2): did not register the storage driver; none is served", true, 3},
 		"pods of others in the namespace": {func(in *assess.Input) {
 			in.Pods = []*corev1.Pod{pod("dns", "c", waiting("CrashLoopBackOff", ""), "")}
 			in.Pods[0].Namespace = system

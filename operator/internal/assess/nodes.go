@@ -67,7 +67,7 @@ func (in *Input) cloudNode(n *corev1.Node, settled bool) []Finding {
 		f.Remedy = "turn the distribution's own cloud provider off, delete the Node and let it join again"
 		return []Finding{f}
 	case tainted:
-		f.Message = "waits for the cloud provider (taint " + TaintUninitialized + ")"
+		f.Message = "must wait for the cloud provider (taint " + TaintUninitialized + ")"
 		f.Remedy = uninitialized
 	case id == "":
 		f.Message = "has no providerID, and no taint that would make the cloud provider set one"
@@ -96,10 +96,10 @@ func (in *Input) storageNode(n *corev1.Node, plugin *storagev1.CSINodeDriver, se
 	case plugin == nil && !ready(n):
 		return nil // a node that is not ready registers when it returns
 	case plugin == nil:
-		f.Message = "the storage driver has not registered on it"
+		f.Message = "did not register the storage driver"
 		f.Remedy = "see the log of vsphere-csi-node on it; vsphere-csi-controller has to run first, and kubelet's folder has to be spec.storageProvider.customKubeletPath where it is not /var/lib/kubelet"
 	case in.Topology && len(plugin.TopologyKeys) == 0:
-		f.Message = "it is registered without topology"
+		f.Message = "registered the storage driver without topology"
 		f.Remedy = "check the tags of its host's chain, then restart its vsphere-csi-node pod"
 	default:
 		return nil
