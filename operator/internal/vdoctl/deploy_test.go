@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -111,6 +112,13 @@ func TestDeployInstallsTheOperatorOfASignedBundle(t *testing.T) {
 	require.NotContains(t, out, `"changed"`, "a second run changes nothing")
 	require.NotContains(t, out, `"created"`)
 	require.Contains(t, out, `"kept"`, "the site's access is left as it is")
+
+	// Flux adds the API server's defaults to what it applies.
+	require.NoError(t, s.k.Patch(ctx, d, client.RawPatch(types.ApplyPatchType, []byte(`{apiVersion: apps/v1, kind: Deployment,
+metadata: {name: vdo-operator}, spec: {template: {spec: {containers: [{name: operator, env: [
+{name: POD_NAMESPACE, valueFrom: {fieldRef: {apiVersion: v1, fieldPath: metadata.namespace}}}]}]}}}}`)),
+		client.FieldOwner("kustomize-controller"), client.ForceOwnership))
+	s.ok(r.args("--yes")...)
 
 	// What someone else has set is not taken from them.
 	require.NoError(t, s.k.Patch(ctx, d, client.RawPatch("application/json-patch+json",
