@@ -42,6 +42,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vdoconfig"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/lookahead"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/source"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/store"
 )
@@ -105,6 +106,15 @@ func Images(ctx context.Context, o Options, config *v1alpha1.VDOConfig) *preflig
 		return &preflight.Images{Err: err}
 	}
 	return images
+}
+
+// Unsuited returns why the operator would not go back to a revision in the cluster, "" if it would.
+func Unsuited(ctx context.Context, o Options, config *v1alpha1.VDOConfig, rev revision.Revision) (string, error) {
+	e, err := newEdges(ctx, o)
+	if err != nil {
+		return "", err
+	}
+	return e.reconciler(e.client, o).Unsuited(ctx, config, rev)
 }
 
 // reconciler returns a reconciler that writes nothing; own is the client for the operator's own kinds.

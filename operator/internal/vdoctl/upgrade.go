@@ -391,10 +391,8 @@ func (o *rollbackOptions) run(ctx context.Context, name string) error {
 		out = append(out, x.report(o.dryRun))
 	}
 	config := both[0].after.(*v1alpha1.VDOConfig) //nolint:forcetypeassert,errcheck // see plan
-	if len(changing(both[1])) > 0 {
-		if err := o.refuseUntrusted(ctx, config, to.Bundle); err != nil {
-			return err
-		}
+	if err := o.refuseUseless(ctx, config, to); err != nil {
+		return err
 	}
 	question := fmt.Sprintf("Go back to %s (%s)%s?", to.Name, to.Releases, o.cluster.named())
 	if err := o.edit(ctx, c, o.consentFlags, "go back to "+to.Name, question, edits); err != nil {
@@ -406,19 +404,25 @@ func (o *rollbackOptions) run(ctx context.Context, name string) error {
 	return o.show(out)
 }
 
-// refuseUntrusted refuses a bundle that the trust policy no longer accepts: the operator would only repair. It leaves
-// other faults of the mirror to the operator, which may use its copy.
-func (o *rollbackOptions) refuseUntrusted(ctx context.Context, config *v1alpha1.VDOConfig, bundle string) error {
+// refuseUseless refuses a bundle that the trust policy no longer accepts, since the operator would only repair, and
+// releases that do not suit the cluster. It leaves other faults of the mirror to the operator, which may use its copy.
+func (o *rollbackOptions) refuseUseless(
+	ctx context.Context, config *v1alpha1.VDOConfig, to v1alpha1.RevisionStatus,
+) error {
 	options, err := o.previewing()
 	if err != nil {
 		return err
 	}
-	ctx, stop := context.WithTimeout(ctx, 30*time.Second)
+	short, stop := context.WithTimeout(ctx, 30*time.Second)
 	defer stop()
-	if _, _, err = preview.Candidate(ctx, options, config, bundle); fault.ReasonOf(err) != fault.Untrusted {
-		return nil
+	if _, _, err = preview.Candidate(short, options, config, to.Bundle); fault.ReasonOf(err) == fault.Untrusted {
+		return err
 	}
-	return err
+	rev := revision.Revision{Bundle: to.Bundle, Releases: splitList(to.Releases)}
+	if why, err := preview.Unsuited(ctx, options, config, rev); err == nil && why != "" {
+		return fault.Errorf(fault.Incompatible, "go back to", to.Name, "see `vdoctl upgrade list`", "%s", why)
+	}
+	return nil
 }
 
 func (o *rollbackOptions) show(out []changed) error {

@@ -335,7 +335,7 @@ func TestRollbackGoesToTheLastHealthyRevision(t *testing.T) {
 	require.Contains(t, unfolded, "spec.drivers[csi].version: 3.3.1")
 }
 
-func TestRollbackRefusesABundleThatIsTrustedNoMore(t *testing.T) {
+func TestRollbackRefusesABundleThatIsTrustedNoMoreOrDoesNotFit(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	s.upgraded()
@@ -356,10 +356,12 @@ func TestRollbackRefusesABundleThatIsTrustedNoMore(t *testing.T) {
 	for _, consent := range []string{"--dry-run", "--yes"} {
 		s.run("upgrade", "rollback", "r1-11111111", consent).is(3, root.String(), "signature")
 	}
-	require.Equal(t, "registry.site/vdo:stable", s.bundle().Spec.Reference)
-
 	trusted.Data["old.pub"] = old
 	require.NoError(t, s.k.Update(t.Context(), trusted))
+	s.run("upgrade", "rollback", "r1-11111111", "--yes").is(8, "csi@3.3.1 runs, and does not fit: serves 1.28 to 1.30")
+	require.Equal(t, "registry.site/vdo:stable", s.bundle().Spec.Reference)
+
+	s.status(func(st *v1alpha1.VDOConfigStatus) { st.Revisions[1].Releases = "csi@3.5.1" })
 	s.ok("upgrade", "rollback", "r1-11111111", "--yes")
 	require.Contains(t, s.bundle().Spec.Reference, root.String())
 }

@@ -222,6 +222,19 @@ func (p *pass) goBackTo(ctx context.Context, rec revision.Record) error {
 	return nil
 }
 
+// Unsuited returns why no rollback to a revision is possible, "" if one is. It writes nothing.
+func (r *Reconciler) Unsuited(ctx context.Context, config *v1alpha1.VDOConfig, rev revision.Revision) (string, error) {
+	p := r.newPass(config)
+	if err := cmp.Or(p.collectInstalled(ctx), p.collect(ctx)); err != nil {
+		return "", err
+	}
+	o, err := p.openSource(ctx, rev.Bundle)
+	if err != nil {
+		return "", err
+	}
+	return p.unsuited(o, revision.Record{Revision: rev}), nil
+}
+
 // unsuited returns why no rollback to a revision is possible, "" if one is. It asks the matrix of the revision's own
 // bundle, and the accepted one about the same releases.
 func (p *pass) unsuited(o *opened, rec revision.Record) string {
@@ -233,7 +246,7 @@ func (p *pass) unsuited(o *opened, rec revision.Record) string {
 		}
 	}
 	why := misfits(o.matrix, facts, matrix.WarnInstalledUnknown, matrix.WarnInstalledWithdrawn, matrix.WarnInstalledUnfit)
-	if why != "" || !p.bundle.verified {
+	if why != "" || p.bundle == nil || !p.bundle.verified {
 		return why
 	}
 	return misfits(p.bundle.matrix, facts, matrix.WarnInstalledWithdrawn, matrix.WarnInstalledUnfit)
