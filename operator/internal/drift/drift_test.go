@@ -177,8 +177,10 @@ func TestWhoChangedAFieldIsNamed(t *testing.T) {
 	o := live(t, `{}`, `{"f:spec":{"f:replicas":{}},"f:metadata":{"f:annotations":{"f:example.com/x":{}}}}`)
 	require.Equal(t, "scaler", drift.Changer(o, ours, [][]string{{"spec", "replicas"}}))
 	require.Equal(t, "scaler", drift.Changer(o, ours, [][]string{{"metadata", "annotations", "example.com/x"}}))
-	o = live(t, `{"spec":{"template":{"spec":{"containers":[{"name":"a"}]}}}}`, `{"f:spec":{"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"a\"}":{"f:image":{}}}}}}}`)
-	require.Equal(t, "scaler", drift.Changer(o, ours, [][]string{strings.Split("spec.template.spec.containers.0.image", ".")}))
+	o = live(t, `{"spec":{"template":{"spec":{"containers":[{"name":"a"}]}}}}`,
+		`{"f:spec":{"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"a\"}":{"f:image":{}}}}}}}`)
+	image := strings.Split("spec.template.spec.containers.0.image", ".")
+	require.Equal(t, "scaler", drift.Changer(o, ours, [][]string{image}))
 	require.Empty(t, drift.Changer(o, ours, [][]string{{"spec", "paused"}}), "that is ours")
 }
 

@@ -135,8 +135,10 @@ func (p *pass) contests(field string) {
 	}
 	s := stepOf(plan.Change, matrix.CSI, "DaemonSet", "a")
 	s.Cause = plan.Drift
-	p.config.Status.Drift = []v1alpha1.DriftStatus{{Kind: s.Kind, Namespace: s.Namespace, Name: s.Name, Until: &metav1.Time{Time: p.now.Add(time.Minute)}}}
-	a := &applier{pass: p, planned: planned{live: plan.Live{s.Key: of("theirs")}, dry: map[inventory.Key]plan.Outcome{s.Key: {Object: of("ours")}}}}
+	until := &metav1.Time{Time: p.now.Add(time.Minute)}
+	p.config.Status.Drift = []v1alpha1.DriftStatus{{Kind: s.Kind, Namespace: s.Namespace, Name: s.Name, Until: until}}
+	a := &applier{pass: p}
+	a.live, a.dry = plan.Live{s.Key: of("theirs")}, map[inventory.Key]plan.Outcome{s.Key: {Object: of("ours")}}
 	a.outcome.plan = &plan.Plan{Steps: []plan.Step{s}}
 	a.noteDrift()
 }

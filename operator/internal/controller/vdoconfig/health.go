@@ -247,8 +247,9 @@ func (p *pass) lookAt(cur revision.Record) rollout.Facts {
 	report := p.outcome.report
 	// An earlier stage waits.
 	comes := group == matrix.CSI && !cur.Returned && p.waitsForOthers(group)
-	own := func(s plan.Step) bool { return revision.GroupOf(s.Driver) == group }
-	contested := slices.ContainsFunc(p.outcome.contested, func(d matrix.Driver) bool { return revision.GroupOf(d) == group })
+	of := func(d matrix.Driver) bool { return revision.GroupOf(d) == group }
+	own := func(s plan.Step) bool { return of(s.Driver) }
+	contested := slices.ContainsFunc(p.outcome.contested, of)
 	l := rollout.Facts{
 		Now: p.facts.at0(), Deadline: policyOf(&p.config.Spec).HealthDeadline.Duration, Attempt: p.facts.attempt(),
 		Complete: !p.waitsFor(group) && !comes && !slices.ContainsFunc(p.outcome.did, own) &&
