@@ -55,7 +55,8 @@ func (r *renderer) renderCPI(s *source) error {
 	}
 	err = fault.Join(err, s.requires("DaemonSet "+drivers.CloudControllerManager))
 	if err == nil && !kept {
-		err = r.checkNarrowing(vcenters)
+		r.narrowed = r.checkNarrowing(vcenters)
+		err = fault.Join(r.checkExclusion(), r.narrowed)
 	}
 	config, configErr := r.cpiData(vcenters)
 	if err := fault.Join(err, configErr); err != nil {

@@ -93,7 +93,7 @@ func (r *renderer) checkNarrowing(vcenters []vcenter) error {
 	}
 	lost = slices.DeleteFunc(lost, func(l string) bool { return slices.Contains(accepted, l) })
 	if len(lost) == 0 {
-		return r.checkExclusion()
+		return nil
 	}
 	places := strings.Join(lost, ", ")
 	for i, server := range lost {
@@ -101,9 +101,9 @@ func (r *renderer) checkNarrowing(vcenters []vcenter) error {
 			lost[i] += " outside of " + strings.Join(v.Datacenters, ", ")
 		}
 	}
-	return fault.Join(r.checkExclusion(), fault.Errorf(fault.Refused, "configure drivers", "spec.cloudProvider",
+	return fault.Errorf(fault.Refused, "configure drivers", "spec.cloudProvider",
 		"keep them in the VsphereCloudConfigs' datacenters; or, where no node of this cluster is there any more, set spec.cloudProvider.acceptNodeDeletion: ["+places+"]",
-		"the cloud provider would not look in %s any more, and delete the Nodes whose VMs are there", strings.Join(lost, ", ")))
+		"the cloud provider would not look in %s any more, and delete the Nodes whose VMs are there", strings.Join(lost, ", "))
 }
 
 // searchedUntilNow returns the current datacenters by vCenter, from the configuration on the cluster. For vCenters

@@ -30,7 +30,7 @@ func (r *renderer) renderCSI(s *source) error {
 		err = missingSettings(s, "storageProvider.vsphereCloudConfig")
 	}
 	config, configErr := r.csiData(s, p, vcenters)
-	if err := fault.Join(err, configErr, r.checkWebhook(s, p), setFeatureStates(s, p),
+	if err := fault.Join(err, configErr, r.narrowed, r.checkWebhook(s, p), setFeatureStates(s, p),
 		s.requires("Deployment "+drivers.Controller, "DaemonSet "+drivers.Node, "ConfigMap "+FeatureStates,
 			"CSIDriver "+drivers.CSIDriver)); err != nil {
 		return err

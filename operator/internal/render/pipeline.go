@@ -95,6 +95,8 @@ type renderer struct {
 	// dropped are settings of an adopted installation.
 	dropped []string
 	cloud   *Cloud
+	// narrowed is a fault of both drivers: nodes may be where they would no longer look.
+	narrowed error
 }
 
 func (r *renderer) release(id matrix.ReleaseID) error {

@@ -61,7 +61,7 @@ func joined(faults map[matrix.Driver]error, d matrix.Driver, err error) map[matr
 }
 
 func joinAll[K comparable](each map[K]error, err error) error {
-	return fault.Join(append(slices.Collect(maps.Values(each)), err)...)
+	return fault.Distinct(fault.Join(append(slices.Collect(maps.Values(each)), err)...))
 }
 
 // collectInstalled reads the inventory, and finds drivers that must stay though they are no longer requested. The
