@@ -37,7 +37,7 @@ func TestTheStorageDriverStaysWhileItServesVolumes(t *testing.T) {
 		refused := func() {
 			t.Helper()
 			require.Equal(t, "Refused", s.cond("Ready").Reason)
-			require.Contains(t, s.cond("Ready").Message, "1 PersistentVolumes and 0 VolumeAttachments")
+			require.Contains(t, s.cond("Ready").Message, "1 PersistentVolumes and 0 VolumeAttachments (counted up to 500) use")
 			require.True(t, s.isTrue("Reconciling") && !s.isTrue("Stalled"), "it goes on by itself once they are gone")
 		}
 		s.volumeEvent("made")

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +18,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
@@ -97,7 +97,8 @@ func (p *pass) needed(ctx context.Context, going []matrix.Driver) (map[matrix.Dr
 			return nil, err
 		}
 		if n > 0 {
-			all[matrix.SnapshotController] = strconv.Itoa(n) + " VolumeSnapshotContents of other storage drivers need it"
+			all[matrix.SnapshotController] = fmt.Sprintf(
+				"%d VolumeSnapshotContents of other storage drivers (counted up to %d) need it", n, cluster.MaxVolumes)
 		}
 	}
 	if p.outcome.volumes == nil && on != v1alpha1.DeleteRemove && slices.Contains(going, matrix.CSI) {
@@ -306,8 +307,8 @@ func (p *pass) identify(ctx context.Context) error {
 	}
 	p.fault(matrix.CSI, &fault.Error{
 		Reason: fault.NotFound, Op: "find", Subject: "the cluster id of " + drivers.CSIDriver,
-		Err: fmt.Errorf("there are %d PersistentVolumes and %d VolumeAttachments, and nothing says under which cluster id they were made",
-			volumes, attachments),
+		Err: fmt.Errorf("there are %d PersistentVolumes and %d VolumeAttachments (counted up to %d), "+
+			"and nothing says under which cluster id they were made", volumes, attachments, cluster.MaxVolumes),
 		Hint: fmt.Sprintf("restore Secret %[1]s/%[2]s or ConfigMap %[1]s/%[3]s, or write the id in spec.storageProvider.clusterID; "+
 			"vCenter shows it as the cluster name of a container volume", render.CSINamespace, render.CSISecret, render.ClusterIDConfigMap),
 	})

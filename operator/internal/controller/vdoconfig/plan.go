@@ -253,8 +253,8 @@ func (r *Reconciler) volumesInUse(ctx context.Context) (why, err error) {
 	return fault.Errorf(fault.Refused, "remove", "csi",
 		"delete the claims and volumes first; or set spec.onDelete to Remove, which leaves them without a driver, "+
 			"or delete the VDOConfig under Orphan",
-		"%d PersistentVolumes and %d VolumeAttachments use %s", volumes, attachments,
-		drivers.CSIDriver), nil
+		"%d PersistentVolumes and %d VolumeAttachments (counted up to %d) use %s", volumes, attachments,
+		cluster.MaxVolumes, drivers.CSIDriver), nil
 }
 
 func core(kind, namespace, name string) inventory.ID {
