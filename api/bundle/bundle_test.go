@@ -168,6 +168,13 @@ func TestContentsOfAnotherFormAreRefused(t *testing.T) {
 
 func TestALockThatDisagreesIsRefusedWithEveryDifference(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 8})
+	for _, title := range []string{"matrix.yaml", "matrix.yaml.sig", b.Trees[0].Reference.String()} {
+		c := b.Contents
+		c.Manifests = maps.Clone(c.Manifests)
+		c.Manifests[title] = []byte("x")
+		_, err := bundle.Assemble(c, b.Trees)
+		require.Equal(t, fault.Corrupt, fault.ReasonOf(err), title)
+	}
 	c := b.Contents
 	c.Matrix = []byte("another")
 	c.Manifests = map[string][]byte{"csi/3.5.1/driver.yaml": []byte("x"), "csi/3.5.1/extra.yaml": nil}

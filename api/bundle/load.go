@@ -208,13 +208,14 @@ func DigestOf(d ocispec.Descriptor) image.Digest {
 // agrees returns the differences between a lock and what the bundle holds: layers of the contents, and images.
 func (g *Graph) agrees(lock *Lock, layers []ocispec.Descriptor) error {
 	held := map[string]ocispec.Descriptor{}
-	for _, l := range layers {
-		held[l.Annotations[ocispec.AnnotationTitle]] = l
-	}
 	for _, i := range g.images {
 		held[i.Annotations[AnnotationReference]] = i
 	}
-	delete(held, matrixSigTitle)
+	for _, l := range layers { // after the images: a layer hides behind no other name
+		if l.MediaType != MatrixSigMediaType {
+			held[l.Annotations[ocispec.AnnotationTitle]] = l
+		}
+	}
 	var errs []error
 	differ := func(reason fault.Reason, format string, args ...any) {
 		errs = append(errs, fault.Errorf(reason, "read bundle", g.Root.Digest.String(),
