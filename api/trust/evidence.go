@@ -286,8 +286,8 @@ func readSigstoreBundle(data []byte) Statement {
 	if env == nil {
 		return bad("a signed blob, which accepts no image")
 	}
-	if len(env.GetSignatures()) != 1 { // a time stamp covers one
-		return bad("damaged: a sigstore bundle without one signature")
+	if n := len(env.GetSignatures()); n != 1 { // a time stamp covers one
+		return bad(fmt.Sprintf("damaged: a sigstore bundle with %d signatures, not 1", n))
 	}
 	s := readEnvelope(env)
 	if e := &s.evidence; e.problem == "" {

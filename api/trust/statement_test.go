@@ -2,12 +2,14 @@ package trust_test
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/secure-systems-lab/go-securesystemslib/dsse"
 	"github.com/stretchr/testify/require"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
@@ -155,6 +157,22 @@ func TestStatementsAreBounded(t *testing.T) {
 }
 
 const slsa, spdx = "https://slsa.dev/provenance/v1", "https://spdx.dev/Document"
+
+func TestAnEnvelopeMayHaveTheSignaturesOfSeveralKeys(t *testing.T) {
+	a, b, blobs := newSigner(t), newSigner(t), store{}
+	var both dsse.Envelope
+	for _, s := range []*trust.Signer{a, b} {
+		signed := must(s.Attest(subject("root"), "", slsa, []byte(`{"a":1}`), bundle.Referrer{}))(t)
+		at := slices.IndexFunc(signed.Blobs, func(d ocispec.Descriptor) bool { return d.MediaType == trust.EnvelopeMediaType })
+		before := slices.Clone(both.Signatures)
+		require.NoError(t, json.Unmarshal(signed.Blobs[at].Data, &both))
+		both.Signatures = append(before, both.Signatures...)
+	}
+	layer := blobs.add(trust.EnvelopeMediaType, must(json.Marshal(both))(t))
+	p := policy(t, 2, key(t, "a", a), key(t, "b", b))
+	_, _, err := p.VerifyStatement(subject("root"), statements(t, blobs, blobs.manifest(t, layer)), now)
+	require.NoError(t, err)
+}
 
 // What the acceptance key attests accepts nothing, under whatever tag it is put.
 func TestOwnAttestationsAreNoSignatures(t *testing.T) {

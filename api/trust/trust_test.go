@@ -337,7 +337,7 @@ func TestOnlyTheSignPredicateAccepts(t *testing.T) {
 	two := strings.Replace(string(bundleOf(t, private, inToto, statement(trust.SignPredicateType, root))),
 		`"signatures":[`, `"signatures":[{"sig":"AAAA"},`, 1)
 	layer := blobs.add(trust.BundleMediaType, []byte(two))
-	untrusted(p.Verify(root, blobs.evidence(t, blobs.manifest(t, layer)), now))(t, "without one signature")
+	untrusted(p.Verify(root, blobs.evidence(t, blobs.manifest(t, layer)), now))(t, "with 2 signatures, not 1")
 }
 
 func TestClaimOfAnotherTypeDoesNotCount(t *testing.T) {

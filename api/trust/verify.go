@@ -231,9 +231,14 @@ func plural(n int, noun string) string {
 func (e Evidence) madeBy(key []signature.Verifier) bool {
 	return slices.ContainsFunc(e.signatures, func(s []byte) bool {
 		return slices.ContainsFunc(key, func(v signature.Verifier) bool {
-			return v.VerifySignature(bytes.NewReader(s), bytes.NewReader(e.message)) == nil
+			return check(v, s, e.message) == nil
 		})
 	})
+}
+
+func check(v signature.Verifier, signature, message []byte) (err error) {
+	defer recovered(&err)
+	return v.VerifySignature(bytes.NewReader(signature), bytes.NewReader(message))
 }
 
 // recovered turns a panic of a foreign parser into an error.
