@@ -219,6 +219,10 @@ func TestWhatAChangeOfAHealthyClusterMeans(t *testing.T) {
 			in.CSINodes = nil
 			beside(corev1.PodSpec{NodeSelector: linux})(in)
 		}, "", "3 of 4 nodes (cp, w1, w2): did not register the storage driver; none is served", true, 3},
+		"a node of a virtual kubelet": {func(in *assess.Input) {
+			in.Nodes = append(in.Nodes, node("virtual", true, false))
+			in.Nodes[3].Labels["type"] = "virtual-kubelet"
+		}, "", "well", true, 0},
 		"pods of others in the namespace": {func(in *assess.Input) {
 			in.Pods = []*corev1.Pod{pod("dns", "c", waiting("CrashLoopBackOff", ""), "")}
 			in.Pods[0].Namespace = system

@@ -21,8 +21,8 @@ func at(host string) Question {
 
 var begin = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// One that refused waits an hour, less the tolerance of a tenth, and others ten minutes: of the three failures within
-// 15 minutes that lock an account there are two. One that lets it in, with an account of its own, waits only once.
+// One that refused waits an hour, less the tolerance of a tenth, and others ten minutes. One that lets it in, with an
+// account of its own, waits only once.
 func TestARefusedAccountIsNotTriedAtOtherAddressesTogether(t *testing.T) {
 	var l Logins
 	now, tried := begin, map[string][]int{}

@@ -62,7 +62,8 @@ func site() *resources {
 	b, c, v := healthyBundle("site"), healthyConfig("site"), healthyVCenter("site")
 	c.Status.Nodes = []v1alpha1.NodeStatus{
 		{Name: "n1", Driver: "csi", Reason: "Incomplete", Message: "secret text"}, {Name: "n2", Driver: "csi", Reason: "Incomplete", Message: "secret text"}}
-	until := metav1.Now()
+	until, later := metav1.Now(), metav1.NewTime(started.Add(time.Second))
+	b.Status.AcceptedAt, c.Status.Conditions[0].LastTransitionTime = &later, later // Ready's
 	c.Status.Drift = []v1alpha1.DriftStatus{{Kind: "Deployment", Name: "secret text", Until: &until}, {Kind: "ConfigMap"}, {Kind: "Role"}}
 	return &resources{bundles: []v1alpha1.DriverBundle{*b}, configs: []v1alpha1.VDOConfig{*c}, vcenters: []v1alpha1.VsphereCloudConfig{*v}}
 }
@@ -111,12 +112,13 @@ func served(t *testing.T) string {
 	return text.String()
 }
 
-// What alerts are about is left to them.
+// Alerts hold the other values.
 func TestWhatStatusesSayIsServed(t *testing.T) {
 	const want = `vdo_condition{kind="VDOConfig",name="site",reason="Succeeded",status="True",type="Ready"} 1
-vdo_condition_transition_timestamp_seconds{kind="VDOConfig",name="site",type="Ready"} 0
+vdo_condition_transition_timestamp_seconds{kind="VDOConfig",name="site",type="Ready"} 1
+vdo_interval_seconds{kind="DriverBundle",name="site"} 600
 vdo_bundle_info{digest="` + healthyDigest + `",name="site"} 1
-vdo_bundle_accepted_timestamp_seconds{name="site"} 0
+vdo_bundle_accepted_timestamp_seconds{name="site"} 1
 vdo_bundle_matrix_serial{name="site"} 7
 vdo_kubernetes_info{name="site",version="1.33.4"} 1
 vdo_driver_info{driver="csi",name="site",version="3.5.1",wanted="3.5.1"} 1

@@ -9,9 +9,10 @@
 // order, and their expected results.
 //
 //	make soak SOAK=2h                                              for hours, with make soak of vdo-bundle
-//	VDO_TEST_WRITES=3 go test ./operator/internal/model            operators that are killed after so many writes each
 //	VDO_TEST_SEED=42 go test ./operator/internal/model             repeat the programs of seed 42
 //	VDO_TEST_PROGRAM=FILE go test ./operator/internal/model        a program as printed
+//	VDO_TEST_TIER=all VDO_TEST_WRITES=3 go test ./operator/internal/model
+//	                                                               operators that are killed after so many writes each
 //
 // The API server with the operator's own permissions (deploy/rbac.yaml), the mirror with bundles of vdo-bundle, the
 // vCenter's API and its accounts are real. Kubelets and the workload controllers are simulated (kubelet_test.go), by

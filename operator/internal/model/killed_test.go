@@ -20,7 +20,7 @@ const life = 7
 // removal, and another one without any memory go on.
 func killedAllTheWay(t *testing.T, each int) {
 	t.Helper()
-	t.Logf("VDO_TEST_WRITES=%d", each)
+	t.Logf("VDO_TEST_TIER=all VDO_TEST_WRITES=%d", each)
 	scene(t, nothing, func(s *scenario) {
 		s.killed(each, "installation", func() { s.ready() })
 		s.peace(true)

@@ -246,7 +246,8 @@ func TestToDeleteADriverBundleDoesNotOpenTheWayToOlderOnes(t *testing.T) {
 	requireIs(t, w.pass(), "False Corrupt", good, older)
 	secret := serials("9000000000000000000")
 	require.Contains(t, message(w.pass(), isFresh), ", accepted by spec.acceptOlder")
-	b := w.pass(func(b *v1alpha1.DriverBundle) { b.Spec.AcceptOlder = "" })
+	another := image.DigestOf([]byte("another")).String()
+	b := w.pass(func(b *v1alpha1.DriverBundle) { b.Spec.AcceptOlder = another })
 	requireIs(t, b, "False Superseded", good, older)
 	for _, typ := range []string{ready, isFresh} {
 		require.Contains(t, message(b, typ), "which Secret vdo/vdo-highest-serials has")

@@ -123,7 +123,7 @@ type Reconciler struct {
 	Program  string // version of this program: another one may render the same release differently
 	// Checks run before an installation or a change of configuration; nil for none.
 	Checks   Checks
-	Refusals *reconciler.Refusals // of watches
+	Refusals *reconciler.Refusals // of watches; nil in a preview
 
 	repairs drift.RepairCounter
 }

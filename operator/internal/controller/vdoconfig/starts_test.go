@@ -272,7 +272,7 @@ func TestWhatBeginsAndWhatWaits(t *testing.T) {
 		"cpi's vCenter is away": {newer133, older133, older133, []seen{
 			{(*pass).cloudAway, "", "cpi@1.33.0 snapshot-controller@8.2.0 csi@3.7.3", "", ""}}},
 		"it is away, and nothing is installed": {newer133, "", "", []seen{
-			{(*pass).cloudAway, "", "", all, "it needs the provider IDs of nodes, which cpi sets … Unreachable"}}},
+			{(*pass).cloudAway, "", "", all, "csi:it needs the provider IDs of nodes, which cpi sets … Unreachable"}}},
 		"it is away, and storage is installed": {newer133, "snapshot-controller@8.2.0 csi@3.5.1", "", []seen{
 			{(*pass).cloudAway, "", "snapshot-controller@8.2.0 csi@3.7.3", "cpi", ""}}},
 		"it is away, and what is asked for is storage alone": {newer133, "", "", []seen{{func(p *pass) {
@@ -292,8 +292,8 @@ func TestWhatBeginsAndWhatWaits(t *testing.T) {
 
 		"a pin fits no more": {both, "csi@3.5.1 cpi@1.32.1", "", []seen{
 			{pinned, "", "csi@3.5.1", "cpi snapshot-controller", "remove the pin of csi: without it csi@3.7.3 fits; " +
-				" … cpi@1.32.1 is installed and no bundle that can be read holds it … cpi@1.32.1 runs, and does not fit"}}},
-		"a pin fits no more, and nothing runs": {both, "", "", []seen{{pinned, "", "", all, "remove the pin of csi"}}},
+				" … Incompatible … cpi:cpi@1.32.1 is installed and no bundle that can be read holds it … cpi@1.32.1 runs, and does not fit"}}},
+		"a pin fits no more, and nothing runs": {both, "", "", []seen{{pinned, "", "", all, "Incompatible … remove the pin of csi"}}},
 
 		"storage is not requested": {pair133, pair133, pair133, []seen{
 			{unrequested, "", "cpi@1.33.1 -snapshot-controller@8.2.0 -csi@3.5.1", "", ""},
@@ -340,7 +340,7 @@ func TestWhatBeginsAndWhatWaits(t *testing.T) {
 					fits := !strings.Contains(s.says, "does not fit")
 					require.Equal(t, fits, fault.ReasonOf(ready) != fault.Incompatible, "%d: %v", i, ready)
 					_, why := g.unresolved()
-					told := fmt.Sprint(ready, fault.ReasonOf(why), fault.Text(d.refused), d.gated)
+					told := fmt.Sprint(ready, fault.ReasonOf(why), fault.ReasonOf(d.refused), fault.Text(d.refused), d.gated)
 					for _, text := range strings.Split(s.says, " … ") {
 						require.Contains(t, told, text, i)
 					}
