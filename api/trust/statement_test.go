@@ -163,7 +163,9 @@ func TestAnEnvelopeMayHaveTheSignaturesOfSeveralKeys(t *testing.T) {
 	var both dsse.Envelope
 	for _, s := range []*trust.Signer{a, b} {
 		signed := must(s.Attest(subject("root"), "", slsa, []byte(`{"a":1}`), bundle.Referrer{}))(t)
-		at := slices.IndexFunc(signed.Blobs, func(d ocispec.Descriptor) bool { return d.MediaType == trust.EnvelopeMediaType })
+		at := slices.IndexFunc(signed.Blobs, func(d ocispec.Descriptor) bool {
+			return d.MediaType == trust.EnvelopeMediaType
+		})
 		before := slices.Clone(both.Signatures)
 		require.NoError(t, json.Unmarshal(signed.Blobs[at].Data, &both))
 		both.Signatures = append(before, both.Signatures...)

@@ -560,7 +560,8 @@ func TestTheSnapshotControllerStaysForOtherDrivers(t *testing.T) {
 	}
 }
 
-// A snapshot-controller of others serves in any version, such as RKE2's: ours goes, and comes back once theirs has gone.
+// A snapshot-controller of others serves in any version, such as RKE2's: ours goes, and comes back once
+// theirs has gone.
 // Another driver of theirs is a conflict.
 func TestASnapshotControllerOfOthersServes(t *testing.T) {
 	const ours = "snapshot-controller"
