@@ -159,7 +159,7 @@ func (o *accountOptions) change(ctx context.Context) error {
 	if f, ok := at.API.(*accountFile); ok && o.makes && does && err == nil && !o.dryRun {
 		_ = command.Say(o.err, "Written: %s (mode 0600); `vdoctl deploy -f %s` moves it into the cluster", f.name, o.file)
 		if o.offline() {
-			_ = command.Say(o.err, "Once nodes exist, run the same command again: the account has no role on their VMs yet.")
+			_ = command.Say(o.err, "Once nodes exist, run it again, without --no-cluster: the account has no role on their VMs yet.")
 		}
 	}
 	return err

@@ -203,7 +203,7 @@ func TestFirstRun(t *testing.T) {
 	made := users("create")
 	require.Contains(t, made, "set      Secret vmware-system-vdo/vcenter-account for vdo-")
 	require.Contains(t, made, "Written: "+accounts+" (mode 0600); `vdoctl deploy -f "+site+"` moves it")
-	require.Contains(t, made, "Once nodes exist, run the same command again")
+	require.Contains(t, made, "Once nodes exist, run it again, without --no-cluster")
 	again := users("create")
 	require.Contains(t, again, "nothing to do")
 	require.Contains(t, again, "/sdk 200 OK in ", "what -v shows")
