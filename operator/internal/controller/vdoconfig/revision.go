@@ -351,14 +351,10 @@ func (s *decided) begunOf(group revision.Group, h revision.History) revision.His
 	return h.Moved(*candidate)
 }
 
-// approval returns the approval of a starting revision; under Automatic too, where one asks for a retry.
+// approval returns the approval of a starting revision; under Automatic too, where a downgrade needs one.
 func (s *facts) approval(h revision.History, starts revision.Revision) *revision.Approval {
 	given := policyOf(&s.config.Spec).Approval
-	isRetried := func(r revision.Record) bool {
-		return r.Failed() && r.Equal(starts) && s.attempt().Asks(r.Attempt, starts)
-	}
-	if given == nil || !h.Consent.Covers(starts) ||
-		!manual(&s.config.Spec, s.bundle.source) && !slices.ContainsFunc(h.Records, isRetried) {
+	if given == nil || !h.Consent.Covers(starts) {
 		return nil
 	}
 	return &revision.Approval{By: given.By, Seen: s.at0()}

@@ -394,20 +394,16 @@ func TestWhatIsInForceOrMayBeGoneBackToIsRetained(t *testing.T) {
 	}
 }
 
-// An approved retry names who approved it, under Automatic too. An automatic rollback names nobody.
+// An approved downgrade or retry names who approved it, under Automatic too. An automatic rollback names nobody.
 func TestTheEventOfAStartNamesWhoApproved(t *testing.T) {
 	g, cur := withRevision(t)
 	next := revision.Revision{Bundle: "b", Releases: []string{"csi@3.7.3"}}
 	given := &v1alpha1.UpgradeApproval{Revision: next.Name(), By: "jane"}
 	g.config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{Approval: given}
 	h := g.upgrades.history[matrix.CSI].Consented(next.Name(), next, next)
-	failed := h
-	failed.Records = append(slices.Clone(h.Records), revision.Record{Revision: next, Outcome: revision.Failed})
-	require.Nil(t, g.approval(failed, next), "nobody asked for a retry")
-	g.config.Annotations = map[string]string{v1alpha1.AnnotationRetry: next.Name() + " now"}
-	require.Nil(t, g.approval(failed, cur.Revision))
+	require.Nil(t, g.approval(h, cur.Revision), "it is of another revision")
 	cur.Approval = &revision.Approval{By: "admin"}
-	started := h.With(cur).Start(next, revision.Beginning{Now: g.at0(), Approval: g.approval(failed, next)})
+	started := h.With(cur).Start(next, revision.Beginning{Now: g.at0(), Approval: g.approval(h, next)})
 	recorder := events.NewFakeRecorder(9)
 	g.Recorder = recorder
 	tried, _ := started.InForce()
