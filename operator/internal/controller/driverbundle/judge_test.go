@@ -131,7 +131,7 @@ keys: [{id: release, file: release.pub}]
 		reason fault.Reason      // "" where the policy is read
 		says   []string
 	}{
-		"no ConfigMap":       {reason: fault.NotFound, says: []string{"ConfigMap vdo/vdo-trust", "kubectl -n vdo create configmap vdo-trust --from-file=vdo.pub`; or"}},
+		"no ConfigMap":       {reason: fault.NotFound, says: []string{"ConfigMap vdo/vdo-trust", "kubectl -n vdo create configmap vdo-trust --from-file=vdo.pub --dry-run=client -o yaml | kubectl apply -f -`; or"}},
 		"nothing in it":      {vdo: map[string]string{"README": "x"}, reason: fault.InvalidInput, says: []string{"neither policy.yaml nor a key ending in .pub"}},
 		"keys":               {vdo: map[string]string{"release.pub": public, "README": "x"}},
 		"no key":             {vdo: map[string]string{"a.pub": "x", "b.pub": public}, reason: fault.InvalidInput, says: []string{`ConfigMap vdo/vdo-trust: keys[0]: read public key "a"`}},

@@ -50,8 +50,8 @@ func (r *Reconciler) policies(ctx context.Context, b *v1alpha1.DriverBundle) (po
 // public keys.
 func (r *Reconciler) defaultPolicy(ctx context.Context, namespace string) (*trust.Policy, error) {
 	subject := "ConfigMap " + namespace + "/" + v1alpha1.DefaultTrustName
-	create := "create it with the publisher's key: `kubectl -n " + namespace + " create configmap " + v1alpha1.DefaultTrustName +
-		" --from-file=vdo.pub`; or set spec.trust"
+	create := "write it with the publisher's key: `kubectl -n " + namespace + " create configmap " + v1alpha1.DefaultTrustName +
+		" --from-file=vdo.pub --dry-run=client -o yaml | kubectl apply -f -`; or set spec.trust"
 	bad := func(reason fault.Reason, err error) (*trust.Policy, error) {
 		return nil, &fault.Error{Reason: reason, Op: "read trust policy from", Subject: subject, Hint: create, Err: err}
 	}
