@@ -474,7 +474,7 @@ func (o *accountOptions) store(ctx context.Context) (client.Client, error) {
 		return f, nil //nolint:nilerr // there is no cluster yet
 	}
 	if err != nil {
-		return nil, err
+		return nil, o.orWithout(err)
 	}
 	if err := f.sameIn(ctx, inCluster, c); err != nil {
 		return nil, err
@@ -494,7 +494,7 @@ func (o *accountOptions) store(ctx context.Context) (client.Client, error) {
 	case apierrors.IsNotFound(err):
 		return f, nil
 	case err != nil:
-		return nil, clusterstate.Fault("read namespace "+o.cluster.namespace, err)
+		return nil, o.orWithout(clusterstate.Fault("read namespace "+o.cluster.namespace, err))
 	}
 	return c, nil
 }

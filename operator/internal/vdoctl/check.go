@@ -130,9 +130,7 @@ func (o *checkOptions) run(ctx context.Context) error {
 		return err
 	}
 	ofBundle := func(id string) bool { return preflight.ID(id).OfBundle() }
-	if o.file != "" {
-		offer(snapshot.Cluster.Err, "leave the cluster out: --no-cluster")
-	} else if !o.noCluster && (len(o.only) == 0 || slices.ContainsFunc(o.only, ofBundle)) {
+	if o.file == "" && !o.noCluster && (len(o.only) == 0 || slices.ContainsFunc(o.only, ofBundle)) {
 		snapshot.Images = o.images(ctx)
 	}
 	isShown := func(id preflight.ID) bool { return len(o.only) == 0 || slices.Contains(o.only, string(id)) }
@@ -197,9 +195,9 @@ func (a *app) images(ctx context.Context) *preflight.Images {
 // configuration reads the requested configuration and the state of the cluster. With a file, an unreachable cluster is
 // a result; without one it is an error.
 func (a *app) configuration(ctx context.Context, f siteFlags) (site, preflight.Cluster, error) {
-	c, clusterErr := a.cluster.client()
+	c, err := a.cluster.client()
+	clusterErr := f.orWithout(err)
 	var s site
-	err := clusterErr
 	switch {
 	case clusterErr != nil && !f.noCluster && (f.file == "" || a.cluster.isNamed()):
 	case f.file != "":
@@ -221,7 +219,9 @@ func (a *app) configuration(ctx context.Context, f siteFlags) (site, preflight.C
 	case clusterErr != nil:
 		return s, preflight.Cluster{Err: clusterErr}, nil //nolint:nilerr // it is a result beside the others
 	}
-	return s, clusterstate.Read(ctx, c, s.excluded), nil
+	cluster := clusterstate.Read(ctx, c, s.excluded)
+	cluster.Err = f.orWithout(cluster.Err)
+	return s, cluster, nil
 }
 
 const sideBySide = 5

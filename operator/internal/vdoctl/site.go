@@ -348,8 +348,12 @@ func (f *siteFlags) ofFile(text string) string {
 	for _, command := range []string{
 		"users plan", "users create", "users rotate", "users delete", "nodes check", "topology tag", "vms fix",
 	} {
+		with := of
+		if f.noCluster && strings.HasPrefix(command, "users ") { // others look at what nodes use
+			with += " --no-cluster"
+		}
 		command = "vdoctl " + command
-		pairs = append(pairs, command+" -f FILE", command+of, command+of, command+of, command, command+of)
+		pairs = append(pairs, command+" -f FILE", command+with, command+of, command+with, command, command+with)
 	}
 	return strings.NewReplacer(pairs...).Replace(text)
 }
@@ -359,6 +363,14 @@ func offer(err error, way string) {
 	for _, x := range fault.All(err) {
 		x.Hint += "; or " + way
 	}
+}
+
+// orWithout adds to the hints of a cluster's error that a file needs no cluster.
+func (f *siteFlags) orWithout(err error) error {
+	if f.file != "" {
+		offer(err, "before there is a cluster, add --no-cluster")
+	}
+	return err
 }
 
 func (f *siteFlags) hints(err error) error {
