@@ -402,6 +402,7 @@ func (o *configureOptions) tryVCenter(ctx context.Context, d *draft) error {
 
 // byFlags names the flags for fields of a VsphereCloudConfig in a hint.
 var byFlags = strings.NewReplacer("spec.vcIp", "--server", "spec.port", "--port", "spec.datacenters", "--datacenters",
+	"into the key that spec.ca names", "into a file, and name it with --vcenter-ca-file",
 	"spec.ca", "--vcenter-ca-file", "spec.thumbprint", "--thumbprint")
 
 // trusts asks, as ssh does, whether to trust a certificate of an unknown CA, such as the vCenter's own. It returns any
