@@ -59,6 +59,11 @@ func (o *configureOptions) begin() (*draft, error) {
 
 // chosen reads the resources of the selected vCenter, and the state of the existing configuration.
 func (o *configureOptions) chosen(ctx context.Context, d *draft) error {
+	isNamed := func(v v1alpha1.VsphereCloudConfig) bool { return v.Name == o.vcenter }
+	if len(d.vcenters) > 0 && o.server == "" && !o.prompts && !slices.ContainsFunc(d.vcenters, isNamed) {
+		none := errors.New("no vCenter has this name; the first one is " + d.vcenters[0].Name)
+		return flags.Bad("--vcenter", o.vcenter, none, "correct it, or add a vCenter with --server")
+	}
 	if err := d.choose(ctx, o.vcenter); err != nil {
 		return err
 	}
