@@ -248,10 +248,13 @@ func TestFurtherLinesAreBelowTheFirst(t *testing.T) {
 	l := &lines{w: &screen}
 	l.block("why", "csi@3.5.1 is installed and serves Kubernetes 1.33")
 	l.block("   not yet", "csi@3.5.1 is installed and serves Kubernetes 1.33")
+	l.block("why", "one fault\n\nanother")
 	require.NoError(t, l.err)
 	require.Equal(t, `  why: csi@3.5.1 is installed and serves
     Kubernetes 1.33
      not yet: csi@3.5.1 is installed and
        serves Kubernetes 1.33
+  why: one fault
+    another
 `, screen.String())
 }

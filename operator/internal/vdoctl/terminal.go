@@ -113,11 +113,14 @@ func (l *lines) names(value any) {
 	}
 }
 
-// prose prints a folded text with one prefix for its first line and another for the rest. It prints nothing for an
-// empty text.
+// prose prints a folded text with one prefix for its first line and another for the rest. Lines of the text, such as
+// several faults, stay apart. It prints nothing for an empty text.
 func (l *lines) prose(first, rest, text string) {
-	if text = strings.Join(strings.Fields(command.Printable(text)), " "); text != "" {
-		l.write(columns.Hanging(command.Printable(first), rest, text, columns.Prose(l.w)) + "\n")
+	for line := range strings.Lines(command.Printable(text)) {
+		if line = strings.Join(strings.Fields(line), " "); line != "" {
+			l.write(columns.Hanging(command.Printable(first), rest, line, columns.Prose(l.w)) + "\n")
+			first = rest
+		}
 	}
 }
 
