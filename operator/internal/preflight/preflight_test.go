@@ -789,6 +789,11 @@ func TestACheckIsTurnedDown(t *testing.T) {
 	require.Equal(t, raw, preflight.Turned(raw, nil))
 }
 
+func TestAStatusCutsNoCommand(t *testing.T) {
+	long := preflight.Result{ID: "cluster", Action: preflight.Warn, Found: "`one`, `two" + strings.Repeat(" and", 200) + "`"}
+	require.Equal(t, "`one`, …", preflight.Status([]preflight.Result{long}).Results[0].Found)
+}
+
 // Whatever fails, and however long its texts are, the status is bounded, and keeps back
 // what all results do.
 func TestAStatusIsBoundedAndKeepsWhatDecides(t *testing.T) {

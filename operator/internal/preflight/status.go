@@ -135,14 +135,19 @@ func oneLine(s string) string {
 	}, strings.ReplaceAll(s, "\n", "; "))
 }
 
-// cut shortens a text to a number of bytes at a character boundary, marks the cut, and puts it on one line.
+// cut shortens a text to a number of bytes, marks the cut, and puts it on one line. It cuts no character, and drops a
+// command in backticks that it would cut.
 func cut(s string, limit int) string {
 	s = oneLine(s)
 	if len(s) <= limit {
 		return s
 	}
 	const mark = "…"
-	return strings.ToValidUTF8(s[:limit-len(mark)], "") + mark
+	s = strings.ToValidUTF8(s[:limit-len(mark)], "")
+	if strings.Count(s, "`")%2 == 1 {
+		s = s[:strings.LastIndex(s, "`")]
+	}
+	return s + mark
 }
 
 // Hold is what the checks block for one driver. The zero value blocks nothing.
