@@ -409,8 +409,11 @@ func (o *statusOptions) checks(l *lines, p *v1alpha1.PreflightStatus, before boo
 // waits adds each unhealthy condition. It adds Ready, which sums up the others, unless one of them says the same.
 func (r *statusReport) waits(object string, generation, observed int64, conditions []metav1.Condition) {
 	if observed < generation || len(conditions) == 0 {
-		r.wait(object, "NotObserved", "the operator has not seen its last change; if that stays so: "+
-			"`kubectl -n "+r.namespace+" logs deployment/vdo-operator`")
+		message := "the operator has not seen its last change"
+		if r.Operator.Installed {
+			message += "; if that stays so: `kubectl -n " + r.namespace + " logs deployment/vdo-operator`"
+		}
+		r.wait(object, "NotObserved", message)
 		return
 	}
 	ready := ptr.Deref(meta.FindStatusCondition(conditions, v1alpha1.ConditionReady), metav1.Condition{})

@@ -116,6 +116,9 @@ func TestDescribeExplainsWhatIsNotReady(t *testing.T) {
 		}, true, []string{"1.2.4, 1/1 ready"}},
 		"no VDOConfig": {func(s *installed) { s.config = nil }, false, []string{"no VDOConfig in namespace vdo; use -n, or create one with `vdoctl configure`"}},
 		"not observed": {func(s *installed) { s.config.Generation = 2 }, false, []string{"the operator has not seen its last change", "`kubectl -n vdo logs deployment"}},
+		"not observed, without an operator": {func(s *installed) {
+			s.operator, s.vcenter.Generation, s.config.Generation = nil, 2, 2
+		}, false, []string{"the operator has not seen its last change VDOConfig vdo (NotObserved)"}},
 		"a vCenter that refuses": {func(s *installed) {
 			refused := condition("Ready", "False", "Unauthorized", "the vCenter refuses the user name")
 			s.vcenter.Status.Conditions = []metav1.Condition{refused}
