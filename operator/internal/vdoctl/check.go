@@ -274,9 +274,13 @@ func (o *checkOptions) text(l *lines, r checkReport) {
 		}
 		o.show(l, x)
 	}
+	first := ""
+	if i := slices.IndexFunc(r.Results, blocksVCenter); i >= 0 {
+		first = "; first mend " + string(r.Results[i].ID)
+	}
 	for _, id := range o.only {
 		if !o.isPart && !slices.ContainsFunc(r.Results, func(x preflight.Result) bool { return string(x.ID) == id }) {
-			l.printf("not run %s: nothing here needs it, or what it reads is not known", id)
+			l.printf("not run %s: nothing here needs it, or what it reads is not known%s", id, first)
 		}
 	}
 	findings := ""
@@ -284,6 +288,10 @@ func (o *checkOptions) text(l *lines, r checkReport) {
 		findings = ", " + command.Plural(n, "finding", "findings")
 	}
 	l.printf("%s%s. Verdict: %s", command.Plural(passed, "check passed", "checks passed"), findings, r.Verdict)
+}
+
+func blocksVCenter(r preflight.Result) bool {
+	return r.Action == preflight.BlockInstall && strings.HasPrefix(string(r.ID), "vcenter-")
 }
 
 const indent = "        "
