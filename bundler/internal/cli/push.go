@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -99,6 +100,10 @@ func (o *pushOptions) run(ctx context.Context, src, dest string) error {
 			return o.listRepositories(ctx, b, to)
 		}
 		o.sayUnchecked(rules)
+		if v := b.verified; v != nil && v.Expired {
+			o.say("warning: the bundle's matrix expired on %s: the operator takes it only with spec.acceptOlder",
+				v.Expires.UTC().Format(time.DateOnly))
+		}
 		pushed, err := o.send(ctx, b, to, mountFrom...)
 		if err == nil {
 			var more []string
