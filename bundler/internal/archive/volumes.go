@@ -203,7 +203,11 @@ func sameFile(a, b string) bool {
 // openFault returns the fault for opening a file to read; a missing file is NotFound.
 func openFault(path string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return fault.Errorf(fault.NotFound, "open", path, "check the path", "%w", atomicfile.WithoutPath(err))
+		hint := "check the path"
+		if exists(path + partialSuffix) {
+			hint = "an interrupted run left " + fault.Quote(path+partialSuffix) + ": run its command again"
+		}
+		return fault.Errorf(fault.NotFound, "open", path, hint, "%w", atomicfile.WithoutPath(err))
 	}
 	return atomicfile.Fault("open", path, err)
 }
