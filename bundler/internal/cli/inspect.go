@@ -342,7 +342,8 @@ func (f *lockFlags) outdated(ctx context.Context, src string) error {
 				}
 			}
 			if slices.ContainsFunc(found, func(d outdated.Driver) bool { return len(d.Listed)+len(d.Published) > 0 }) {
-				f.say("to take what the matrix lists: vdo-bundle pull; to list what is published: vdo-bundle matrix add")
+				f.say("to take what the matrix lists: `vdo-bundle pull`, or `vdo-bundle lock` before `pull --lock`; " +
+					"to list what is published: `vdo-bundle matrix add`")
 			}
 		}))
 	})
