@@ -222,7 +222,8 @@ func (p *pass) goBackTo(ctx context.Context, rec revision.Record) error {
 	return nil
 }
 
-// Unsuited returns why no rollback to a revision is possible, "" if one is. It writes nothing.
+// Unsuited returns why no rollback by hand to a revision is possible, "" if one is: its own bundle decides then. It
+// writes nothing.
 func (r *Reconciler) Unsuited(ctx context.Context, config *v1alpha1.VDOConfig, rev revision.Revision) (string, error) {
 	p := r.newPass(config)
 	if err := cmp.Or(p.collectInstalled(ctx), p.collect(ctx)); err != nil {
@@ -232,6 +233,7 @@ func (r *Reconciler) Unsuited(ctx context.Context, config *v1alpha1.VDOConfig, r
 	if err != nil {
 		return "", err
 	}
+	p.bundle = nil
 	return p.unsuited(o, revision.Record{Revision: rev}), nil
 }
 

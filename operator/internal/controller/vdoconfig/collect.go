@@ -143,7 +143,9 @@ func (p *pass) collect(ctx context.Context) error {
 	case sp != nil:
 		p.site.Distribution = sp.ClusterDistribution
 	}
-	_, p.site.SnapshotsServed = p.others()
+	if _, p.site.SnapshotsServed = p.others(); p.site.SnapshotsServed {
+		delete(p.retained, matrix.SnapshotController) // theirs serves the volumes too
+	}
 	_, p.starts = upgradePolicy(&p.config.Spec, false)
 	read := []func(context.Context) error{
 		p.collectBundle, p.collectOpenShift, p.collectVCenters, p.collectChecks, p.collectCluster, p.collectMirrors,

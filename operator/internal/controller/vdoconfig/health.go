@@ -249,7 +249,7 @@ func (p *pass) lookAt(cur revision.Record) rollout.Facts {
 	comes := group == matrix.CSI && !cur.Returned && p.waitsForOthers(group)
 	of := func(d matrix.Driver) bool { return revision.GroupOf(d) == group }
 	own := func(s plan.Step) bool { return of(s.Driver) }
-	contested := slices.ContainsFunc(p.outcome.contested, of)
+	contested := p.contested(group)
 	l := rollout.Facts{
 		Now: p.facts.at0(), Deadline: policyOf(&p.config.Spec).HealthDeadline.Duration, Attempt: p.facts.attempt(),
 		Complete: !p.waitsFor(group) && !comes && !slices.ContainsFunc(p.outcome.did, own) &&
@@ -466,11 +466,20 @@ func (p *result) outlook() string {
 	var all []string
 	for _, group := range revision.Groups {
 		h := p.history()[group]
-		if cur, _ := h.InForce(); cur.Outcome == revision.Progressing {
+		switch cur, _ := h.InForce(); {
+		case cur.Outcome != revision.Progressing:
+		case p.contested(group):
+			all = append(all, "it waits for another manager to leave what its pods run, see Drifted")
+		default:
 			all = append(all, rollout.Outlook(h, policyOf(&p.config.Spec).HealthDeadline.Duration))
 		}
 	}
 	return sentences(all...)
+}
+
+// contested reports whether another manager keeps setting what a group's pods run.
+func (p *result) contested(group revision.Group) bool {
+	return slices.ContainsFunc(p.outcome.contested, func(d matrix.Driver) bool { return revision.GroupOf(d) == group })
 }
 
 // soonEnough schedules the next pass no later than a window's start, and often until a rollout is healthy.

@@ -30,7 +30,11 @@ func (r *Reconciler) Remove(ctx context.Context, config *v1alpha1.VDOConfig) (re
 	}
 	done, err := p.clear(ctx, other)
 	if err == nil && done {
-		return reconciler.Release[*v1alpha1.VDOConfig]{Note: p.noteAtEnd(ctx)}, nil
+		note := "Removed a VDOConfig that was not active"
+		if other == nil {
+			note = p.noteAtEnd(ctx)
+		}
+		return reconciler.Release[*v1alpha1.VDOConfig]{Note: note}, nil
 	}
 	p.outcome.retentions = err
 	switch {

@@ -579,7 +579,9 @@ func TestASnapshotControllerOfOthersServes(t *testing.T) {
 		require.Len(t, conflicts, 1)
 		seen := siteOf(t, "", "")
 		seen.Cluster = &fakeCluster{observed: s.observed}
+		seen.retained = map[matrix.Driver]string{matrix.SnapshotController: "volumes use it"}
 		require.NoError(t, seen.collect(t.Context()))
+		require.Equal(t, seen.site.SnapshotsServed, len(seen.retained) == 0, "theirs serves the volumes too")
 		s.site.SnapshotsServed = seen.site.SnapshotsServed
 		s.decision = resolved(s)
 		var rows, judged []string
