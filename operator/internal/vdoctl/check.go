@@ -260,7 +260,7 @@ func (s *site) snapshot(ctx context.Context, cluster preflight.Cluster) prefligh
 
 // text prints findings in full, and a count of passed checks.
 func (o *checkOptions) text(l *lines, r checkReport) {
-	passed := 0
+	passed, first := 0, ""
 	for _, x := range r.Results {
 		if x.Action == preflight.Pass {
 			passed++
@@ -273,10 +273,9 @@ func (o *checkOptions) text(l *lines, r checkReport) {
 			continue
 		}
 		o.show(l, x)
-	}
-	first := ""
-	if i := slices.IndexFunc(r.Results, blocksVCenter); i >= 0 {
-		first = "; first mend " + string(r.Results[i].ID)
+		if x.Action == preflight.BlockInstall && strings.HasPrefix(string(x.ID), "vcenter-") {
+			first = "; first mend " + string(x.ID)
+		}
 	}
 	for _, id := range o.only {
 		if !o.isPart && !slices.ContainsFunc(r.Results, func(x preflight.Result) bool { return string(x.ID) == id }) {
@@ -288,10 +287,6 @@ func (o *checkOptions) text(l *lines, r checkReport) {
 		findings = ", " + command.Plural(n, "finding", "findings")
 	}
 	l.printf("%s%s. Verdict: %s", command.Plural(passed, "check passed", "checks passed"), findings, r.Verdict)
-}
-
-func blocksVCenter(r preflight.Result) bool {
-	return r.Action == preflight.BlockInstall && strings.HasPrefix(string(r.ID), "vcenter-")
 }
 
 const indent = "        "
