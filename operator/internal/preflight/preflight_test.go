@@ -790,7 +790,8 @@ func TestACheckIsTurnedDown(t *testing.T) {
 }
 
 func TestAStatusCutsNoCommand(t *testing.T) {
-	long := preflight.Result{ID: "cluster", Action: preflight.Warn, Found: "`one`, `two" + strings.Repeat(" and", 200) + "`"}
+	long := preflight.Result{ID: "cluster", Action: preflight.Warn}
+	long.Found = "`one`, `two" + strings.Repeat(" and", 200) + "`"
 	require.Equal(t, "`one`, …", preflight.Status([]preflight.Result{long}).Results[0].Found)
 }
 
