@@ -247,8 +247,7 @@ func (p *pass) lookAt(cur revision.Record) rollout.Facts {
 	report := p.outcome.report
 	// An earlier stage waits.
 	comes := group == matrix.CSI && !cur.Returned && p.waitsForOthers(group)
-	of := func(d matrix.Driver) bool { return revision.GroupOf(d) == group }
-	own := func(s plan.Step) bool { return of(s.Driver) }
+	own := func(s plan.Step) bool { return revision.GroupOf(s.Driver) == group }
 	contested := p.contested(group)
 	l := rollout.Facts{
 		Now: p.facts.at0(), Deadline: policyOf(&p.config.Spec).HealthDeadline.Duration, Attempt: p.facts.attempt(),
