@@ -31,6 +31,19 @@ func TestALockThatIsGivenBackTakesNoOthersAway(t *testing.T) {
 	require.False(t, d.Has(mine.name))
 }
 
+// A run that was killed while it renamed the parts left some with their names, and the list without its own.
+func TestPartsThatHaveTheirNamesAlreadyGoOn(t *testing.T) {
+	b := bundles.New(t, bundles.Options{Seed: 97})
+	s := store{path: filepath.Join(t.TempDir(), "b.tar"), o: Options{VolumeSize: 40_000, Recovery: 1}}
+	_, err := s.begin(t, b)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(s.path+".parts.partial", nil, 0o600))
+	require.NoError(t, os.Rename(s.path+".001.partial", s.path+".001"))
+	require.NoError(t, os.WriteFile(s.path+".p001", nil, 0o600))
+	require.NoError(t, s.pull(t, b))
+	s.verify(t)
+}
+
 // What is left of a pull is called what it is, and the way out is named.
 func TestLeftoversAreCalledWhatTheyAre(t *testing.T) {
 	b, other := bundles.New(t, bundles.Options{Seed: 95}), bundles.New(t, bundles.Options{Seed: 96})

@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -179,7 +180,7 @@ func (w *FileWriter) open() error {
 		return err
 	}
 	for _, name := range l.Names() {
-		if err := checkTarget(w.dir.At(name), w.o); err != nil {
+		if err := cmp.Or(w.takeBack(name), checkTarget(w.dir.At(name), w.o)); err != nil {
 			return err
 		}
 	}
@@ -192,6 +193,15 @@ func (w *FileWriter) open() error {
 		w.f.files = append(w.f.files, f)
 	}
 	return nil
+}
+
+// takeBack gives a part its partial name again, if an interrupted run of this bundle had begun to rename the parts.
+func (w *FileWriter) takeBack(name string) error {
+	began := !w.fresh && w.dir.Has(w.name()+parts.Suffix+partialSuffix)
+	if !began || w.dir.Has(name+partialSuffix) || !w.dir.Has(name) {
+		return nil
+	}
+	return w.dir.Rename(name, name+partialSuffix)
 }
 
 // giveUp removes what a run left that could not begin; files of an earlier run stay.
@@ -308,7 +318,8 @@ func (w *FileWriter) publish(ctx context.Context) error {
 		if err := seal(ctx, w.dir, l, w.f.files); err != nil {
 			return err
 		}
-		if err := w.dir.Replace(list+partialSuffix, l.Text(), 0o644); err != nil { // while nothing is replaced
+		partial := list + partialSuffix // while nothing is replaced
+		if err := cmp.Or(w.dir.Remove(partial), w.dir.New(partial, l.Text(), 0o644)); err != nil {
 			return err
 		}
 	}
