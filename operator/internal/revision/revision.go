@@ -225,7 +225,7 @@ func (c *Canary) Open() bool { return c != nil && !c.Passed }
 // Progress is how far a rollout has come. At most two minutes count between two passes, so time without an
 // operator does not.
 type Progress struct {
-	Seen time.Time `json:"seen"`
+	Seen time.Time `json:"seen"` // last pass, the zero time while the clock is paused
 	// Spent is the time without progress, in seconds.
 	Spent int64 `json:"spent"`
 	// Mark is the progress so far among the Desired pods, in pods that are current and ready. Programs before v0.1 have

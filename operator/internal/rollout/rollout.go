@@ -121,15 +121,18 @@ func soak(h revision.History, g revision.Progress, l Facts) revision.History {
 	if starts {
 		c = revision.Canary{Good: l.Now}
 	} else if !l.ClockPaused {
-		c.Soaked += int64(min(max(l.Now.Sub(g.Seen), 0), look) / time.Second)
+		c.Soaked += l.since(g.Seen)
 	}
 	isEnough := time.Duration(c.Soaked)*time.Second >= l.Canary.Soak
 	c.Passed = !l.ClockPaused && l.Canary.Gated == "" && isEnough
-	if !starts && !c.Passed && recent(g.Seen, l.Now) {
+	if !starts && !c.Passed && !l.ClockPaused && recent(g.Seen, l.Now) {
 		return h
 	}
 	g = l.desired(g)
 	g.Seen, g.Mark = l.Now, max(g.Mark, l.Progress)
+	if l.ClockPaused {
+		g.Seen = time.Time{}
+	}
 	if isEnough {
 		g.Spent = 0 // otherwise it stays: a pod that crashes repeatedly is healthy in between
 	}
@@ -172,13 +175,10 @@ func count(h revision.History, g revision.Progress, l Facts) revision.History {
 	cur, _ := h.InForce()
 	isWritten := cur.Progress != nil && cur.Progress.Good.Equal(g.Good) && recent(was.Seen, l.Now)
 	g = l.desired(g)
-	g.Spent += int64(min(max(l.Now.Sub(g.Seen), 0), look) / time.Second)
+	g.Spent += l.since(g.Seen)
 	g.Seen = l.Now
 	if l.ClockPaused && l.Progress <= g.Mark {
-		if isWritten {
-			return h
-		}
-		was.Seen = l.Now // otherwise this time would count in the next pass
+		was.Seen = time.Time{}
 		return h.WithProgress(was)
 	}
 	if l.Progress > g.Mark {
@@ -192,6 +192,15 @@ func count(h revision.History, g revision.Progress, l Facts) revision.History {
 		return h
 	}
 	return h.WithProgress(g)
+}
+
+// since returns the seconds that count since the last pass. None do if the clock was paused then: Seen is zero, so that
+// a pause is written once.
+func (l Facts) since(seen time.Time) int64 {
+	if seen.IsZero() {
+		return 0
+	}
+	return int64(min(max(l.Now.Sub(seen), 0), look) / time.Second)
 }
 
 // recent reports whether the time was recorded so lately that it need not be again.
