@@ -48,20 +48,20 @@ func (t Target) given() string {
 // refusal returns the fault of a failed login, with a reason for each cause.
 func (a *Admin) refusal(ctx context.Context, err error) error {
 	t := a.target
-	f := &fault.Error{Op: "log in to", Subject: t.Address()}
+	f, again := &fault.Error{Op: "log in to", Subject: t.Address()}, ""
+	if t.Given == "" {
+		again = "; the operator tries the same login again after an hour, however the name is written, " +
+			"or at once after a new value of " + v1alpha1.AnnotationRequestedAt
+	}
 	switch text := err.Error(); {
 	case strings.Contains(strings.ToLower(text), "locked"):
 		f.Reason = fault.AccountLocked
 		f.Err = fmt.Errorf("the account %s is locked", t.Username)
-		f.Hint = "unlock it in the vCenter (or wait until the lock ends by itself), and put the right password into " + t.given() + ": every process that uses the old one locks it again"
+		f.Hint = "unlock it in the vCenter (or wait until the lock ends by itself), and put the right password into " + t.given() + ": every process that uses the old one locks it again" + again
 	case is[*types.InvalidLogin](err):
 		f.Reason = fault.Unauthorized
 		f.Err = fmt.Errorf("the vCenter refuses the user name or password of %s%s", t.Username, noDomain(t.Username))
-		f.Hint = "correct " + t.given()
-		if t.Given == "" {
-			f.Hint += "; the operator tries the same login again after an hour, however the name is written, " +
-				"or at once after a new value of " + v1alpha1.AnnotationRequestedAt
-		}
+		f.Hint = "correct " + t.given() + again
 		a.federated(ctx, f)
 	case is[*types.PasswordExpired](err):
 		f.Reason = fault.Unauthorized

@@ -173,7 +173,7 @@ func TestLoginsThatFail(t *testing.T) {
 
 	v.Break("Login", &types.InvalidLogin{}, "User account is locked. Please contact your administrator.")
 	_, err = login(vcsim.Admin.Username, vcsim.Admin.Password)
-	refused(t, err, fault.AccountLocked, "is locked", "unlock it")
+	refused(t, err, fault.AccountLocked, "is locked", "unlock it", "or at once after")
 	v.Mend()
 
 	v.Break("Login", &types.PasswordExpired{})
