@@ -11,6 +11,7 @@ import (
 
 	"github.com/vmware/govmomi/vim25/types"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -480,6 +481,12 @@ func (w *world) volumeEvent(arg string) {
 		Capacity: corev1.ResourceList{"storage": resource.MustParse("1Gi")}, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "csi.vsphere.vmware.com", VolumeHandle: "h"}}}}
 	if arg == "made" {
+		meta := metav1.ObjectMeta{Namespace: csiNamespace, Name: "vsphere-csi-cluster-id"}
+		err := w.Create(w.ctx, &corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{"clusterID": "made-by-the-driver"}})
+		if apierrors.IsNotFound(err) {
+			return // no driver could make a volume, nor this id of them
+		}
+		w.must(client.IgnoreAlreadyExists(err))
 		w.must(client.IgnoreAlreadyExists(w.Create(w.ctx, pv)))
 		return
 	}
@@ -494,6 +501,7 @@ func (w *world) heal() {
 	w.rights()
 	w.inputs++
 	w.put(w.credentials(w.vcPassword()), w.authority(), w.mirrorAuthority(), w.cloudConfig(), w.trustOf("release"))
+	w.ask(w.cloudConfig()) // for an account that was unlocked
 	w.pullSecretEvent("right")
 	w.retag(bundleNewer)
 	w.drop(w.driverBundle("another"))

@@ -163,8 +163,10 @@ func (w *world) replaces(x workload, was podState) bool {
 func (w *world) kubelet(x workload, place, template string, was podState) podState {
 	n, onNode := w.nodes[place]
 	switch {
+	case onNode && !n.ready && was == (podState{}) && kindName(x.Object) == "DaemonSet":
+		return podState{template, "away"} // its controller makes the pod all the same
 	case onNode && !n.ready && was == (podState{}):
-		return was // nothing is started there
+		return was // nothing is scheduled there
 	case onNode && !n.ready:
 		return podState{was.template, "away"}
 	case (onNode && n.lies) || (w.falls != nil && w.falls(x, template)):

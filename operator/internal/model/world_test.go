@@ -241,6 +241,7 @@ func (w *world) happen(e event) {
 		}()
 		w.note("event", text)
 		k.do(w, e.Arg)
+		w.amid = w.amid || strings.HasPrefix(e.Kind, "hand ")
 	}})
 }
 
@@ -286,6 +287,7 @@ func (w *world) one(which string, r reconcile.Reconciler, key types.NamespacedNa
 	w.before(which)
 	ctx, cancel := context.WithCancel(log.IntoContext(w.ctx, w.logger()))
 	defer cancel()
+	w.amid = false
 	w.wire.begin(cancel)
 	result, err := r.Reconcile(ctx, reconcile.Request{NamespacedName: key})
 	if w.wire.end() {
@@ -328,9 +330,13 @@ const interval = 11 * time.Minute
 
 // peace lets four intervals go by in which nothing happens, and one more, in which
 // nothing may be written. Four: a fault of a vCenter is seen in the second, has taken Ready
-// from the VsphereCloudConfig by the third, and from the VDOConfig by the fourth.
+// from the VsphereCloudConfig by the third, and from the VDOConfig by the fourth. More while
+// the time of a rollout runs, of which an interval counts two minutes.
 func (w *world) peace(healed bool) {
-	for range 4 {
+	rolls := func(v v1alpha1.VDOConfig) bool {
+		return slices.ContainsFunc(v.Status.Revisions, func(r v1alpha1.RevisionStatus) bool { return r.Outcome == "Progressing" })
+	}
+	for i := 0; i < 4 || i < 12 && slices.ContainsFunc(w.configs(), rolls); i++ {
 		if !w.settle() {
 			writes, n := w.wire.written(0)
 			w.fail("in peace it comes to rest", "it goes on writing, at last:\n%s", lines(writes[max(0, n-20):]))
