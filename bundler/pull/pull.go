@@ -70,10 +70,13 @@ func Bundle(ctx context.Context, in Input, o run.Options) (*Pulled, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := in.presign(ctx, p.graph); err != nil {
-		return nil, err
+	if in.Signer != nil {
+		err = in.sign(ctx, p.graph, signatures.Request{}, image.Signatures)
 	}
-	if err := in.attest(ctx, p, time.Now()); err != nil {
+	if err == nil && in.Provenance != nil {
+		err = in.attest(ctx, p)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if err := in.Base.leaveOut(p.graph, o.Progress); err != nil {
@@ -197,19 +200,15 @@ func (b *Base) leaveOut(g *bundle.Graph, p *run.Progress) error {
 	return g.OmitFor(base)
 }
 
-// presign signs a graph before it is written, so that a bundle never appears without its signature. It reuses the
-// key's existing signature in the bundle's registry.
-func (in Input) presign(ctx context.Context, g *bundle.Graph) error {
-	if in.Signer == nil {
-		return nil
-	}
-	exists, err := in.exists(ctx, bundle.DigestOf(g.Root), image.Signatures)
+// sign adds a signature or statement to a graph before it is written, so that a bundle never appears without it. It
+// reuses the key's existing one in the bundle's registry.
+func (in Input) sign(ctx context.Context, g *bundle.Graph, r signatures.Request, under image.Suffix) error {
+	exists, err := in.exists(ctx, bundle.DigestOf(g.Root), under)
 	if err != nil {
 		return err
 	}
-	made, err := signatures.Request{
-		Signer: in.Signer, Subject: g.Root, Identity: in.Reference.Repository(), Format: in.SignatureFormat,
-	}.Make(ctx, exists)
+	r.Signer, r.Subject, r.Identity, r.Format = in.Signer, g.Root, in.Reference.Repository(), in.SignatureFormat
+	made, err := r.Make(ctx, exists)
 	g.Attachments = append(g.Attachments, made...)
 	return err
 }
@@ -231,14 +230,16 @@ func (in Input) exists(ctx context.Context, subject image.Digest, under image.Su
 	return exists, err
 }
 
-// attest adds the signed statement of how the bundle was built. It reuses a statement of the same build by the same
-// key from the bundle's registry, which has the original time.
-func (in Input) attest(ctx context.Context, a *assembled, now time.Time) error {
-	if in.Provenance == nil {
-		return nil
+// attest adds the signed statement of how the bundle was built. A statement of the same build has the original time.
+func (in Input) attest(ctx context.Context, a *assembled) error {
+	images := make([]provenance.Image, len(in.Lock.Images))
+	for n, i := range in.Lock.Images {
+		images[n].From = in.Registry(i.FetchedFrom()).Can().Repository
+		if n < len(a.images.Verified) {
+			images[n].SignedBy = a.images.Verified[n].SignedBy
+		}
 	}
-	subject := bundle.DigestOf(a.graph.Root)
-	statement, err := a.build(now).Statement()
+	statement, err := provenance.New(in.Lock, *in.Provenance, time.Now(), images)
 	if err != nil {
 		return err
 	}
@@ -246,54 +247,6 @@ func (in Input) attest(ctx context.Context, a *assembled, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	exists, err := in.exists(ctx, subject, image.Attestations)
-	if err != nil {
-		return err
-	}
-	name := in.Reference.Repository()
-	made, err := signatures.Maker{
-		Has: func(exists bundle.Referrer) bool { return in.attested(ctx, statement, exists, now) },
-		Tagged: func(existing bundle.Referrer) (bundle.Referrer, error) {
-			return in.Signer.Attest(subject, name, provenance.Type, predicate, existing)
-		},
-		Referrer: func() (bundle.Referrer, error) {
-			return in.Signer.AttestBundle(bundle.Plain(a.graph.Root), name, provenance.Type, predicate)
-		},
-	}.Make(in.SignatureFormat, exists)
-	a.graph.Attachments = append(a.graph.Attachments, made...)
-	return err
-}
-
-// build returns the sources of the bundle and the time of the build.
-func (a *assembled) build(now time.Time) provenance.Build {
-	b := provenance.Build{Lock: a.in.Lock, Builder: *a.in.Provenance, Started: now, UpstreamVerified: true}
-	for n, i := range a.in.Lock.Images {
-		from := provenance.Image{From: a.in.Registry(i.FetchedFrom()).Can().Repository}
-		if n < len(a.images.Verified) {
-			from.SignedBy = a.images.Verified[n].SignedBy
-		}
-		b.UpstreamVerified = b.UpstreamVerified && len(from.SignedBy) > 0
-		b.Images = append(b.Images, from)
-	}
-	return b
-}
-
-// attested reports whether an attachment holds the key's statement of the same build.
-func (in Input) attested(ctx context.Context, same provenance.Statement, exists bundle.Referrer, now time.Time) bool {
-	policy, err := in.Signer.Policy()
-	if err != nil {
-		return false
-	}
-	held := signatures.Carried(exists)
-	statements, err := trust.ReadStatements(ctx, held, []ocispec.Descriptor{exists.Node.Descriptor}, provenance.Type)
-	if err != nil {
-		return false
-	}
-	for _, s := range statements {
-		_, predicate, err := policy.VerifyStatement(exists.Subject, []trust.Statement{s}, now)
-		if err == nil && same.IsOfBuild(predicate) {
-			return true
-		}
-	}
-	return false
+	r := signatures.Request{Type: provenance.Type, Predicate: predicate, Same: statement.IsOfBuild}
+	return in.sign(ctx, a.graph, r, image.Attestations)
 }

@@ -11,7 +11,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -75,72 +75,48 @@ type Resource struct {
 
 func sha256Of(d image.Digest) map[string]string { return map[string]string{"sha256": d.Hex()} }
 
-// Describe returns the definition that follows from the lock alone. Every byte of the bundle is one of the resolved
-// dependencies or derives from the lock. The images come last.
-func Describe(lock *bundle.Lock) (Definition, error) {
-	data, err := lock.JSON()
-	if err != nil {
-		return Definition{}, err
-	}
-	def := Definition{BuildType: BuildType, ExternalParameters: Parameters{
-		Lock:   Resource{Name: "lock", Digest: sha256Of(image.DigestOf(data))},
-		Matrix: lock.Matrix.Serial, Platforms: lock.Platforms,
-	}}
-	def.ResolvedDependencies = append(def.ResolvedDependencies,
-		Resource{Name: "matrix", Digest: sha256Of(lock.Matrix.Digest)})
-	for _, r := range lock.Releases {
-		def.ExternalParameters.Releases = append(def.ExternalParameters.Releases, r.ID())
-		for _, f := range r.Manifests {
-			def.ResolvedDependencies = append(def.ResolvedDependencies, Resource{Name: r.Path(f), URI: f.URL, Digest: sha256Of(f.Digest)})
-		}
-	}
-	for _, i := range lock.Images {
-		def.ResolvedDependencies = append(def.ResolvedDependencies,
-			Resource{Name: i.Reference.String(), URI: "oci://" + i.FetchedFrom().String(), Digest: sha256Of(i.Digest)})
-	}
-	return def, nil
-}
-
-// Build is one run that built a bundle.
-type Build struct {
-	Lock    *bundle.Lock
-	Builder Builder
-	Started time.Time
-	// UpstreamVerified means that the images' own signatures were checked.
-	UpstreamVerified bool
-	Images           []Image // in the order of the lock
-}
-
 // Image is the origin of an image of the lock.
 type Image struct {
 	From     image.Reference // where it was fetched
 	SignedBy []string        // ids of a policy; none if its signatures were not checked
 }
 
-// Statement returns what the bundle was built from, where that came from, and when.
-func (b Build) Statement() (Statement, error) {
-	var s Statement
-	var err error
-	if s.BuildDefinition, err = Describe(b.Lock); err != nil {
+// New returns the statement of a build from a lock. Every byte of the bundle is one of the resolved dependencies or
+// derives from the lock. The images are in the order of the lock.
+func New(lock *bundle.Lock, by Builder, started time.Time, images []Image) (s Statement, err error) {
+	data, err := lock.JSON()
+	if err != nil {
 		return s, err
 	}
-	s.BuildDefinition.ExternalParameters.UpstreamPolicy = b.UpstreamVerified
-	of := s.BuildDefinition.ResolvedDependencies
-	of = of[len(of)-len(b.Lock.Images):]
-	for n, i := range b.Images {
-		if from := "oci://" + i.From.String(); from != of[n].URI {
-			of[n].DownloadLocation = from
-		}
-		if len(i.SignedBy) > 0 {
-			of[n].Annotations = map[string]any{"signedBy": i.SignedBy}
+	isUnchecked := func(i Image) bool { return len(i.SignedBy) == 0 }
+	parameters := Parameters{
+		Lock:   Resource{Name: "lock", Digest: sha256Of(image.DigestOf(data))},
+		Matrix: lock.Matrix.Serial, Platforms: lock.Platforms, UpstreamPolicy: !slices.ContainsFunc(images, isUnchecked),
+	}
+	from := []Resource{{Name: "matrix", Digest: sha256Of(lock.Matrix.Digest)}}
+	for _, r := range lock.Releases {
+		parameters.Releases = append(parameters.Releases, r.ID())
+		for _, f := range r.Manifests {
+			from = append(from, Resource{Name: r.Path(f), URI: f.URL, Digest: sha256Of(f.Digest)})
 		}
 	}
+	for n, i := range lock.Images {
+		r := Resource{Name: i.Reference.String(), URI: "oci://" + i.FetchedFrom().String(), Digest: sha256Of(i.Digest)}
+		if at := "oci://" + images[n].From.String(); at != r.URI {
+			r.DownloadLocation = at
+		}
+		if !isUnchecked(images[n]) {
+			r.Annotations = map[string]any{"signedBy": images[n].SignedBy}
+		}
+		from = append(from, r)
+	}
+	s.BuildDefinition = Definition{BuildType, parameters, from}
 	run := &s.RunDetails
-	run.Builder.ID, run.Builder.Version = builderID, map[string]string{"vdo-bundle": b.Builder.Version}
-	if b.Builder.Revision != "" {
-		run.Builder.Version["revision"] = b.Builder.Revision
+	run.Builder.ID, run.Builder.Version = builderID, map[string]string{"vdo-bundle": by.Version}
+	if by.Revision != "" {
+		run.Builder.Version["revision"] = by.Revision
 	}
-	run.Metadata.StartedOn = b.Started.UTC().Format(time.RFC3339Nano)
+	run.Metadata.StartedOn = started.UTC().Format(time.RFC3339Nano)
 	return s, nil
 }
 
@@ -177,13 +153,9 @@ func (s Statement) Fits(lock *bundle.Lock) error {
 	if err != nil {
 		return err
 	}
-	got, want := def.ExternalParameters.Lock, Resource{Digest: sha256Of(image.DigestOf(data))}
-	if !maps.Equal(got.Digest, want.Digest) {
-		return fmt.Errorf("its lock: %w", &bundle.DigestError{Expected: want.sha256(), Got: got.sha256()})
+	want, got := digest.FromBytes(data), digest.Digest("sha256:"+def.ExternalParameters.Lock.Digest["sha256"])
+	if got != want {
+		return fmt.Errorf("its lock: %w", &bundle.DigestError{Expected: want, Got: got})
 	}
 	return nil
-}
-
-func (r Resource) sha256() digest.Digest {
-	return digest.NewDigestFromEncoded(digest.SHA256, r.Digest["sha256"])
 }

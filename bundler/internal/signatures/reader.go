@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
@@ -176,12 +177,16 @@ const (
 // Formats returns the names of all formats.
 func Formats() []string { return []string{string(Both), string(SigstoreBundle), string(Simple)} }
 
-// Request says what to sign, for whom and how.
+// Request says what to sign, for whom and how: the subject itself or, with Type, a statement about it.
 type Request struct {
 	Signer   *trust.Signer
 	Subject  ocispec.Descriptor
 	Identity string // the signer's name for the subject
 	Format   Format
+
+	Type      string // of the predicate
+	Predicate []byte
+	Same      func(predicate []byte) bool // whether an existing one says the same
 }
 
 // Existing is what the target already has attached to the subject.
@@ -190,56 +195,49 @@ type Existing struct {
 	Referring []bundle.Referrer // referrers, with their bytes
 }
 
-// Make returns the attachments of a signature. It reuses the signer's existing ones: signing again adds nothing.
-func (r Request) Make(ctx context.Context, exists Existing) ([]bundle.Referrer, error) {
-	subject := bundle.DigestOf(r.Subject)
-	made, err := Maker{
-		Has: func(a bundle.Referrer) bool {
-			if a.Tag != "" {
-				return false // Sign finds the claim in it, with the identity
-			}
-			evidence, err := trust.ReadEvidence(ctx, Carried(a), a.Node.Descriptor)
-			return err == nil && r.Signer.HasSigned(subject, evidence)
-		},
-		Tagged: func(existing bundle.Referrer) (bundle.Referrer, error) {
-			return r.Signer.Sign(subject, r.Identity, existing)
-		},
-		Referrer: func() (bundle.Referrer, error) { return r.Signer.SignBundle(r.Subject) },
-	}.Make(r.Format, exists)
-	if err != nil {
-		return nil, fmt.Errorf("sign %s: %w", subject, err)
-	}
-	return made, nil
-}
-
-// Maker creates a statement about a subject, in each form.
-type Maker struct {
-	Has      func(bundle.Referrer) bool                              // whether an existing attachment makes it
-	Tagged   func(existing bundle.Referrer) (bundle.Referrer, error) // adds to the content of the tag
-	Referrer func() (bundle.Referrer, error)
-}
-
-// Make returns the attachments for a format: existing ones, or new ones.
-func (m Maker) Make(f Format, exists Existing) (out []bundle.Referrer, err error) {
-	made := exists.Tagged
-	if f != SigstoreBundle {
-		if !m.Has(made) {
-			if made, err = m.Tagged(made); err != nil {
-				return nil, err
-			}
+// Make returns the attachments. It reuses the signer's existing ones: signing again adds nothing.
+func (r Request) Make(ctx context.Context, exists Existing) (out []bundle.Referrer, err error) {
+	made, subject := exists.Tagged, bundle.DigestOf(r.Subject)
+	if r.Format != SigstoreBundle {
+		if r.Type == "" { // Sign finds the same claim, with the identity
+			made, err = r.Signer.Sign(subject, r.Identity, made)
+		} else if !r.isMade(ctx, made) {
+			made, err = r.Signer.Attest(subject, r.Identity, r.Type, r.Predicate, made)
 		}
 		out = append(out, made)
 	}
-	if f == Simple {
-		return out, nil
+	if r.Format != Simple && err == nil {
+		n := slices.IndexFunc(exists.Referring, func(a bundle.Referrer) bool { return r.isMade(ctx, a) })
+		switch {
+		case n >= 0:
+			made = exists.Referring[n]
+		case r.Type == "":
+			made, err = r.Signer.SignBundle(r.Subject)
+		default:
+			made, err = r.Signer.AttestBundle(r.Subject, r.Identity, r.Type, r.Predicate)
+		}
+		out = append(out, made)
 	}
-	if n := slices.IndexFunc(exists.Referring, m.Has); n >= 0 {
-		return append(out, exists.Referring[n]), nil
+	if err != nil {
+		return nil, fmt.Errorf("sign %s: %w", subject, err)
 	}
-	if made, err = m.Referrer(); err != nil {
-		return nil, err
+	return out, nil
+}
+
+// isMade reports whether an attachment with its bytes is the signer's, and says the same.
+func (r Request) isMade(ctx context.Context, a bundle.Referrer) bool {
+	subject, manifest := bundle.DigestOf(r.Subject), a.Node.Descriptor
+	held := (&bundle.Graph{Attachments: []bundle.Referrer{a}}).InMemory()
+	if r.Type == "" {
+		evidence, err := trust.ReadEvidence(ctx, held, manifest)
+		return err == nil && r.Signer.HasSigned(subject, evidence)
 	}
-	return append(out, made), nil
+	policy, policyErr := r.Signer.Policy()
+	statements, err := trust.ReadStatements(ctx, held, []ocispec.Descriptor{manifest}, r.Type)
+	return policyErr == nil && err == nil && slices.ContainsFunc(statements, func(s trust.Statement) bool {
+		_, predicate, err := policy.VerifyStatement(subject, []trust.Statement{s}, time.Now())
+		return err == nil && r.Same(predicate)
+	})
 }
 
 // ReadExisting returns what a source has attached to a subject: the manifest under a tag of cosign, and referrers that
@@ -268,9 +266,4 @@ func ReadExisting(
 		exists.Tagged = tagged
 	}
 	return exists, nil
-}
-
-// Carried returns the content of an attachment that has its bytes.
-func Carried(a bundle.Referrer) bundle.InMemory {
-	return (&bundle.Graph{Attachments: []bundle.Referrer{a}}).InMemory()
 }
