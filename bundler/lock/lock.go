@@ -37,8 +37,8 @@ type Input struct {
 	Matrix    matrixfile.File
 	Request   catalog.Request
 	Platforms []image.Platform       // only the zero value: all
-	Operator  *Operator              // nil: not in the bundle
-	JumpHost  *matrix.ServiceRelease // nil: not in the bundle
+	Operator  *matrix.ServiceRelease // see Own; nil: not in the bundle
+	JumpHost  *matrix.ServiceRelease // likewise
 	Manifests upstream.Manifests
 	Registry  medium.Registry
 }
@@ -52,7 +52,7 @@ func Make(ctx context.Context, in Input, o run.Options) (*bundle.Lock, catalog.F
 	announce(selection, o.Progress)
 	releases := selection.Releases
 	if in.Operator != nil {
-		releases = append(slices.Clip(releases), in.Operator.release(in.JumpHost != nil || len(selection.Services) > 0))
+		releases = append(slices.Clip(releases), operator(in.Operator, in.JumpHost != nil || len(selection.Services) > 0))
 	}
 	files, err := upstream.Fetch(ctx, wantedFiles(releases), in.Manifests, o)
 	if err != nil {
@@ -135,65 +135,41 @@ func (in Input) resolveImage(ctx context.Context, i *bundle.Image, p *run.Progre
 	return nil
 }
 
-// Operator is this project's own operator in a bundle: an image whose tag is a version. Package deploy has its
-// install manifests. With services for tenant clusters they include those of the operator for SIPClusters, which is
-// the same program.
-type Operator struct {
-	Image   image.Reference
-	Version matrix.Version
-}
-
-// NewOperator parses the reference of the operator's image.
-func NewOperator(reference string) (*Operator, error) {
-	ref, v, err := versioned(reference, string(bundle.Operator))
-	if err != nil {
-		return nil, err
-	}
-	return &Operator{Image: ref, Version: v}, nil
-}
-
-// NewJumpHost parses the reference of the jump host's image, which has this project's version, like the operator's.
-func NewJumpHost(reference string) (*matrix.ServiceRelease, error) {
-	_, v, err := versioned(reference, string(bundle.JumpHost))
-	if err != nil {
-		return nil, err
-	}
-	id := matrix.ReleaseID{Driver: bundle.JumpHost, Version: v}
-	return &matrix.ServiceRelease{ReleaseID: id, Image: reference}, nil
-}
-
-// JumpHostBeside returns the jump host's image of an operator's release: the same registry, path and tag.
-func JumpHostBeside(operator image.Reference) (reference string, ok bool) {
-	folder, name := path.Split(operator.Repository())
-	if name != string(bundle.Operator) || operator.Tag() == "" {
-		return "", false
-	}
-	return folder + string(bundle.JumpHost) + ":" + operator.Tag(), true
-}
-
-// versioned parses a reference whose tag is a version.
-func versioned(reference, program string) (image.Reference, matrix.Version, error) {
+// Own returns the release of a program of this project, the operator or the jump host: an image whose tag is a version.
+func Own(program matrix.Driver, reference string) (*matrix.ServiceRelease, error) {
 	ref, err := image.ParseReference(reference)
 	if err != nil {
-		return ref, matrix.Version{}, err
+		return nil, err
 	}
 	v, err := matrix.ParseVersion(ref.Tag())
-	if err != nil {
-		why := fmt.Sprintf("its tag %q is not a version", ref.Tag())
-		if !strings.HasPrefix(reference, ref.Host()+"/") {
-			why = "it names no registry"
-		}
-		return ref, v, fault.Errorf(fault.InvalidInput, "read image", reference,
-			fmt.Sprintf("write it with the version as tag: registry.example/%s:v1.2.3", program), "%s", why)
+	if err == nil {
+		return &matrix.ServiceRelease{ReleaseID: matrix.ReleaseID{Driver: program, Version: v}, Image: reference}, nil
 	}
-	return ref, v, nil
+	why := fmt.Sprintf("its tag %q is not a version", ref.Tag())
+	if !strings.HasPrefix(reference, ref.Host()+"/") {
+		why = "it names no registry"
+	}
+	return nil, fault.Errorf(fault.InvalidInput, "read image", reference,
+		fmt.Sprintf("write it with the version as tag: registry.example/%s:v1.2.3", program), "%s", why)
 }
 
-// release returns the operator's release as a matrix would list it.
-func (o *Operator) release(services bool) matrix.Release {
+// JumpHostBeside returns the jump host's image of an operator's: the same registry, path and tag; "" if it has
+// another name.
+func JumpHostBeside(operator string) string {
+	ref, err := image.ParseReference(operator)
+	folder, name := path.Split(ref.Repository())
+	if err != nil || name != string(bundle.Operator) {
+		return ""
+	}
+	return folder + string(bundle.JumpHost) + ":" + ref.Tag()
+}
+
+// operator returns the operator's release as a matrix would list it, with the install manifests of package deploy.
+// With services for tenant clusters they include those of the operator for SIPClusters, which is the same program.
+func operator(own *matrix.ServiceRelease, services bool) matrix.Release {
 	r := matrix.Release{
-		ReleaseID: matrix.ReleaseID{Driver: bundle.Operator, Version: o.Version},
-		Images:    []matrix.ImageOverride{{From: deploy.Image, To: o.Image.String(), Basis: "--operator names this image"}},
+		ReleaseID: own.ReleaseID,
+		Images:    []matrix.ImageOverride{{From: deploy.Image, To: own.Image, Basis: "--operator names this image"}},
 	}
 	manifests := deploy.Manifests()
 	if services {

@@ -23,7 +23,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/matrixfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/mover"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/pinned"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/provenance"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/signatures"
@@ -49,8 +48,8 @@ type Input struct {
 	// Reference is the target's, if it is in a registry. Mirror opens it to read existing signatures.
 	Reference image.Reference
 	Mirror    medium.Registry
-	// Base has the layers to omit; nil: none.
-	Base *Base
+	// Base is what the target site already has: a delta omits it. Nil: nothing.
+	Base *bundle.Receipt
 }
 
 // Pulled is the result of a pull.
@@ -79,7 +78,7 @@ func Bundle(ctx context.Context, in Input, o run.Options) (*Pulled, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := in.Base.leaveOut(p.graph, o.Progress); err != nil {
+	if err := in.leaveOut(p.graph, o.Progress); err != nil {
 		return nil, err
 	}
 	delivery, err := mover.Begin(ctx, "pull", p.graph, in.Target, o)
@@ -166,36 +165,14 @@ func (in Input) origin(i bundle.Image) mover.Origin {
 	return from
 }
 
-// Base is what the target site already has: a delta omits it.
-type Base struct {
-	root image.Digest
-	has  func(image.Digest) bool
-}
-
-// BaseOf returns a bundle as base, with all that its root reaches. For a delta this includes what it omits.
-func BaseOf(ctx context.Context, b *pinned.Bundle) (*Base, error) {
-	g, err := b.Graph(ctx)
-	if err != nil {
-		return nil, err
-	}
-	blobs := map[string]bool{}
-	for _, d := range g.Blobs {
-		blobs[d.Digest.String()] = true
-	}
-	return &Base{b.Digest(), func(d image.Digest) bool { return blobs[d.String()] }}, nil
-}
-
-// BaseOfReceipt returns the base that an inventory of a push describes.
-func BaseOfReceipt(r *bundle.Receipt) *Base { return &Base{r.Root, r.Has} }
-
 // leaveOut turns a graph into a delta without the base's layers.
-func (b *Base) leaveOut(g *bundle.Graph, p *run.Progress) error {
-	if b == nil {
+func (in Input) leaveOut(g *bundle.Graph, p *run.Progress) error {
+	if in.Base == nil {
 		return nil
 	}
-	base := g.Without(b.root, b.has)
+	base := g.Without(in.Base.Root, in.Base.Has)
 	if base == nil {
-		p.Warn("the base %s has none of the layers: this is a whole bundle", b.root)
+		p.Warn("the base %s has none of the layers: this is a whole bundle", in.Base.Root)
 	}
 	return g.OmitFor(base)
 }

@@ -86,7 +86,7 @@ func TestWhatIsLeftOutOfImagesBesideTheBundleIsNamed(t *testing.T) {
 	dir := t.TempDir()
 	open := func(r image.Reference) string { return filepath.Join(dir, strings.ReplaceAll(r.String(), "/", "_")) }
 	var out bytes.Buffer
-	notices, err := push.Images(t.Context(), push.ImagesInput{
+	notices, err := push.Images(t.Context(), push.Input{
 		Bundle: b, Reference: image.MustReference("registry.site/vdo/drivers:1"),
 		Open: func(r image.Reference) medium.Target {
 			w, err := archive.CreateFile(open(r), archive.Options{})

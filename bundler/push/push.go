@@ -36,6 +36,8 @@ type Input struct {
 	// Reference is a registry target's own; Registry opens other repositories there. Zero for files and directories.
 	Reference image.Reference
 	Registry  medium.Registry
+	// Open opens one of them for writing, see [Images].
+	Open func(image.Reference) medium.Target
 	// MountFrom are repositories of the same registry to mount parts of the bundle from.
 	MountFrom []image.Reference
 }
@@ -179,20 +181,10 @@ func lacking(g *bundle.Graph, lacks []ocispec.Descriptor, at image.Reference) er
 		bundle.SizeOf(lacks), missing.Join("", ""))
 }
 
-// ImagesInput is the images to put beside a bundle's repository, and the target.
-type ImagesInput struct {
-	Bundle    *pinned.Bundle
-	Reference image.Reference // of the bundle in the registry; images go below it
-	// Open opens the repository of a reference for writing.
-	Open func(image.Reference) medium.Target
-	// Registry opens it for reading, so that its blobs can be mounted.
-	Registry medium.Registry
-}
-
 // Images puts every image of a bundle, with its attachments, below the bundle's repository under its upstream name,
 // for nodes that pull by that name. Push the bundle first: a registry that can mount then receives no blob twice. The
 // notices name what the registry was allowed to leave out.
-func Images(ctx context.Context, in ImagesInput, o run.Options) (notices []string, err error) {
+func Images(ctx context.Context, in Input, o run.Options) (notices []string, err error) {
 	g, lock, err := in.Bundle.Whole(ctx, run.Options{})
 	if err != nil {
 		return nil, err
@@ -249,7 +241,7 @@ func beside(mirror image.Reference, i bundle.Image) (image.Reference, error) {
 }
 
 func pushBeside(
-	ctx context.Context, in ImagesInput, g *bundle.Graph, at image.Reference, o run.Options,
+	ctx context.Context, in Input, g *bundle.Graph, at image.Reference, o run.Options,
 ) (notices []string, err error) {
 	if lost := in.lost(ctx, at, g); len(lost) > 0 {
 		o.Progress.Warn("warning: %s no longer has %s: push a bundle with all platforms that the nodes need", at, strings.Join(lost, ", "))
@@ -271,7 +263,7 @@ func pushBeside(
 
 // lost returns the platforms that the old image of a tag has and the new one lacks. It returns none if an image is
 // unreadable or does not name its platforms.
-func (in ImagesInput) lost(ctx context.Context, at image.Reference, g *bundle.Graph) (lost []string) {
+func (in Input) lost(ctx context.Context, at image.Reference, g *bundle.Graph) (lost []string) {
 	exists := in.Registry(at)
 	defer exists.Close() //nolint:errcheck // only read
 	d, err := exists.Root(ctx)

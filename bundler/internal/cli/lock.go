@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -96,8 +97,8 @@ func (f *lockFlags) world() (w world, err error) {
 	}
 	w.Request, w.Platforms, errs[4] = f.request()
 	w.Request.File = f.matrix
-	if w.Operator, errs[5] = f.operatorInput(); errs[5] == nil {
-		w.JumpHost, errs[6] = f.jumpHostInput(w.Operator)
+	if w.Operator, errs[5] = own("--operator", bundle.Operator, f.operator); errs[5] == nil {
+		w.JumpHost, errs[6] = f.jumpHostInput()
 	}
 	return w, fault.Distinct(fault.Join(errs[:]...))
 }
@@ -202,36 +203,29 @@ func parseRelease(s string) (matrix.ReleaseID, error) {
 	return matrix.ParseReleaseID(s)
 }
 
-// jumpHostInput reads --jump-host, or derives it from --operator. It returns nil without requested services.
-func (f *selectionFlags) jumpHostInput(operator *lock.Operator) (*matrix.ServiceRelease, error) {
-	reference := f.jumpHost
-	switch {
-	case !slices.Contains(f.services, servicesSIP):
+// own reads the image of a program of this project; nil if it is not given.
+func own(flag string, program matrix.Driver, reference string) (*matrix.ServiceRelease, error) {
+	if reference == "" {
 		return nil, nil
-	case reference == "" && operator != nil:
-		reference, _ = lock.JumpHostBeside(operator.Image)
 	}
+	release, err := lock.Own(program, reference)
+	if err != nil {
+		return nil, flags.Bad(flag, reference, err, "") // it has a hint
+	}
+	return release, nil
+}
+
+// jumpHostInput reads --jump-host, or derives it from --operator. It returns nil without requested services.
+func (f *selectionFlags) jumpHostInput() (*matrix.ServiceRelease, error) {
+	if !slices.Contains(f.services, servicesSIP) {
+		return nil, nil
+	}
+	reference := cmp.Or(f.jumpHost, lock.JumpHostBeside(f.operator))
 	if reference == "" {
 		return nil, flags.Bad("--services", servicesSIP, errors.New("it is not said where the image of the jump host is"),
 			"add --jump-host registry.example/vdo-jumphost:v1.2.3, or --operator with the image vdo-operator beside it")
 	}
-	s, err := lock.NewJumpHost(reference)
-	if err != nil {
-		return nil, flags.Bad("--jump-host", reference, err, "write the image with its version as tag: registry.example/vdo-jumphost:v1.2.3")
-	}
-	return s, nil
-}
-
-// operatorInput reads --operator; nil if not given.
-func (f *selectionFlags) operatorInput() (*lock.Operator, error) {
-	if f.operator == "" {
-		return nil, nil
-	}
-	o, err := lock.NewOperator(f.operator)
-	if err != nil {
-		return nil, flags.Bad("--operator", f.operator, err, "write the image with the operator's version as tag: registry.example/vdo-operator:v1.2.3")
-	}
-	return o, nil
+	return own("--jump-host", bundle.JumpHost, reference)
 }
 
 // world is the input of lock and pull.

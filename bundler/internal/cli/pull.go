@@ -192,9 +192,9 @@ func (o *pullOptions) checkBase(dest location) error {
 		"write the delta to FILE.tar or oci:DIR, and push it where its base is")
 }
 
-// openBase reads the bundle or inventory of --base; nil if not given. It reads a file as a bundle only if its name is
-// a bundle's.
-func (o *pullOptions) openBase(ctx context.Context, client *remote.Client) (*pull.Base, error) {
+// openBase reads the inventory of --base, or makes that of a bundle, for a delta with what it omits; nil if not given.
+// It reads a file as a bundle only if its name is a bundle's.
+func (o *pullOptions) openBase(ctx context.Context, client *remote.Client) (*bundle.Receipt, error) {
 	if o.base == "" {
 		return nil, nil
 	}
@@ -202,22 +202,18 @@ func (o *pullOptions) openBase(ctx context.Context, client *remote.Client) (*pul
 	info, statErr := os.Stat(o.base) // its folder may look like a host
 	isFile := p.store == inFile || statErr == nil && info.Mode().IsRegular()
 	if ext := filepath.Ext(o.base); err != nil || isFile && ext != ".tar" && ext != parts.Suffix {
-		r, err := userfile.Parse("--base", o.base, bundle.MaxReceiptSize, bundle.ParseReceipt)
-		if err != nil {
-			return nil, err
-		}
-		return pull.BaseOfReceipt(r), nil
+		return userfile.Parse("--base", o.base, bundle.MaxReceiptSize, bundle.ParseReceipt)
 	}
-	var base *pull.Base
+	var g *bundle.Graph
 	b, err := o.openPinned(ctx, p, client)
 	if err == nil {
 		defer b.Close() //nolint:errcheck // only read
-		base, err = pull.BaseOf(ctx, b)
+		g, err = b.Graph(ctx)
 	}
 	if err != nil {
-		err = fmt.Errorf("read the base %s: %w", p, err)
+		return nil, fmt.Errorf("read the base %s: %w", p, err)
 	}
-	return base, err
+	return bundle.NewReceipt("", g), nil
 }
 
 // upstreamFlags are the flags for upstream's own signatures.

@@ -142,7 +142,7 @@ func (o *pushOptions) pushPaths(ctx context.Context, b opened, to location) (not
 		o.say("the images beside the bundle are not in the plan: the registry takes their blobs over from it, or they are sent again where it cannot")
 		return nil, nil
 	}
-	return push.Images(ctx, push.ImagesInput{
+	return push.Images(ctx, push.Input{
 		Bundle: b.Bundle, Reference: to.reference, Registry: direct(b.client),
 		Open: func(ref image.Reference) medium.Target { return b.client.Repository(ref) },
 	}, o.options())
