@@ -198,11 +198,11 @@ func readAt(ctx context.Context, repository Repository, identifier string, roots
 	if err != nil {
 		return t, err
 	}
-	defer s.Close() //nolint:errcheck // only read
 	b, err := pinned.Open(ctx, s)
 	if err != nil {
 		return t, err
 	}
+	defer b.Close() //nolint:errcheck // only read
 	t.root = b.Descriptor()
 	once, _ := roots.LoadOrStore(t.root.Digest, sync.OnceValues(func() (*Bundle, error) { return readListed(ctx, b) }))
 	t.bundle, err = once.(func() (*Bundle, error))() //nolint:forcetypeassert // nothing else is stored

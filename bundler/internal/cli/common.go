@@ -51,7 +51,7 @@ func (c *common) bindBase(cmd *cobra.Command) {
 }
 
 func (c *common) options() run.Options {
-	return run.Options{Concurrency: c.concurrency, Progress: c.reporter(), DryRun: c.dryRun}
+	return run.Options{Concurrency: c.remote.Concurrency, Progress: c.reporter(), DryRun: c.dryRun}
 }
 
 // show prints a result: as JSON if requested, else as text.
@@ -160,11 +160,7 @@ func (c *common) openPinned(ctx context.Context, p location, client *remote.Clie
 	if err != nil {
 		return nil, err
 	}
-	b, err := pinned.Open(ctx, source)
-	if err != nil {
-		return nil, errors.Join(err, source.Close())
-	}
-	return b, nil
+	return pinned.Open(ctx, source)
 }
 
 func (a *app) openLocation(ctx context.Context, p location, client *remote.Client) (medium.Source, error) {
@@ -186,18 +182,18 @@ func (a *app) openLocation(ctx context.Context, p location, client *remote.Clien
 	return client.Repository(p.reference), nil
 }
 
-// openTarget opens a location for writing; o is for archives and directories.
-func (a *app) openTarget(p location, client *remote.Client, o archive.Options) (medium.Target, error) {
+// openTarget opens a location for writing.
+func (c *common) openTarget(p location, client *remote.Client) (medium.Target, error) {
 	switch p.store {
 	case inFile:
-		return archive.CreateFile(p.path, o)
+		return archive.CreateFile(p.path, c.archive)
 	case inFolder:
-		return archive.CreateDir(p.path, o)
+		return archive.CreateDir(p.path, c.archive)
 	case inStream:
-		if f, ok := a.out.(interface{ Fd() uintptr }); ok && term.IsTerminal(int(f.Fd())) {
+		if f, ok := c.out.(interface{ Fd() uintptr }); ok && term.IsTerminal(int(f.Fd())) {
 			return nil, onTerminal("write", "standard output", "pipe stdout to a file or a program: `vdo-bundle pull -o - > drivers.tar`")
 		}
-		return archive.NewStreamWriter(a.out), nil
+		return archive.NewStreamWriter(c.out), nil
 	}
 	return client.Repository(p.reference), nil
 }
@@ -209,10 +205,9 @@ func onTerminal(op, subject, hint string) error {
 type outputFlags struct {
 	format  string
 	quiet   bool
-	shows   bool   // progress
-	dest    string // where to write the result
-	replace bool   // an existing file
-	restart bool   // drop what an interrupted run of something else has left
+	shows   bool            // progress
+	dest    string          // where to write the result
+	archive archive.Options // how, if it is a file or bundle
 }
 
 // bindOutput binds -o and --replace. The command refuses an existing file before it starts.
@@ -223,17 +218,13 @@ func (f *outputFlags) bindOutput(cmd *cobra.Command, usage string) {
 }
 
 func (f *outputFlags) bindReplace(cmd *cobra.Command, what string) {
-	cmd.Flags().BoolVar(&f.replace, "replace", false, "replace "+what)
+	cmd.Flags().BoolVar(&f.archive.Replace, "replace", false, "replace "+what)
 }
 
 // bindTarget binds the flags of commands that write an archive or a folder.
 func (f *outputFlags) bindTarget(cmd *cobra.Command) {
 	f.bindReplace(cmd, "a file or bundle that is there already, once the new one is complete")
-	cmd.Flags().BoolVar(&f.restart, "restart", false, "drop what an interrupted run of something else, or with other options, has left there")
-}
-
-func (f *outputFlags) archiveOptions() archive.Options {
-	return archive.Options{Replace: f.replace, Restart: f.restart}
+	cmd.Flags().BoolVar(&f.archive.Restart, "restart", false, "drop what an interrupted run of something else, or with other options, has left there")
 }
 
 // vacant returns a fault if a file exists that must not be replaced, or its folder does not.
@@ -244,7 +235,7 @@ func (f *outputFlags) vacant(name string, inputs ...string) error {
 	if _, err := os.Stat(filepath.Dir(name)); err != nil {
 		return atomicfile.Fault("write", name, err)
 	}
-	return userfile.Vacant(name, f.replace, inputs...)
+	return userfile.Vacant(name, f.archive.Replace, inputs...)
 }
 
 func (f *outputFlags) bindFormat(cmd *cobra.Command) { flags.Format(cmd, &f.format) }

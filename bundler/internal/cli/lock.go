@@ -247,7 +247,7 @@ func (f *sourceFlags) bind(cmd *cobra.Command) {
 	})
 }
 
-// upstream returns a function that opens upstream images.
+// upstream returns a function that opens upstream images, by a client of the flags.
 func (f *sourceFlags) upstream(client *remote.Client, r *registryFlags) (medium.Registry, error) {
 	var sources image.SourceMap
 	var problems []error
@@ -256,9 +256,7 @@ func (f *sourceFlags) upstream(client *remote.Client, r *registryFlags) (medium.
 			problems = append(problems, flags.Bad("--source-map", rule, err, fault.HintOf(err)))
 		}
 	}
-	if hosts, err := r.hosts(); err == nil { // else the client has reported it
-		problems = append(problems, f.mirrors(&sources, r.hostsConfig, hosts))
-	}
+	problems = append(problems, f.mirrors(&sources, r.hostsConfig, r.remote.Hosts))
 	open := func(ref image.Reference) medium.Source {
 		f.asked.Store(ref.Repository()+"/", true)
 		return client.Repository(sources.Apply(ref))

@@ -126,9 +126,9 @@ const dropHint = "replace all that is in it with --replace"
 // existing returns the signatures to add to. It refuses a file that must not be written.
 func (o *matrixSignOptions) existing(name string) ([]byte, error) {
 	switch {
-	case o.replace && o.add:
+	case o.archive.Replace && o.add:
 		return nil, flags.Bad("--add", "", errors.New("--replace is given as well"), "give one of both")
-	case o.replace:
+	case o.archive.Replace:
 		return nil, nil
 	}
 	existing, err := userfile.Read("FILE", name, bundle.MaxSignature)

@@ -84,14 +84,10 @@ func (o *mirrorConfigOptions) run(cmd *cobra.Command, src, dest string) error {
 		if err != nil {
 			return err
 		}
-		hosts, err := o.hosts()
-		if err != nil {
-			return err
-		}
 		host := to.reference.Host()
 		in := nodeconfig.Input{
 			Mirror: to.reference, Only: o.only, CA: o.nodeCA,
-			PlainHTTP: hosts[host].PlainHTTP || slices.Contains(o.plainHTTP, host),
+			PlainHTTP: o.remote.Hosts[host].PlainHTTP || slices.Contains(o.remote.PlainHTTP, host),
 		}
 		for _, i := range lock.Images {
 			in.Images = append(in.Images, i.Reference)
@@ -128,11 +124,7 @@ func (o *mirrorConfigOptions) check(runtime nodeconfig.Runtime) error {
 }
 
 func (o *mirrorConfigOptions) mirrorLogin(ctx context.Context, mirror image.Reference) (nodeconfig.Login, error) {
-	find, err := o.credentials()
-	if err != nil {
-		return nodeconfig.Login{}, err
-	}
-	c, err := find(ctx, mirror.Host(), mirror.Path())
+	c, err := o.remote.Credentials(ctx, mirror.Host(), mirror.Path())
 	if err != nil {
 		return nodeconfig.Login{}, err
 	}
@@ -149,7 +141,7 @@ func (o *mirrorConfigOptions) write(files []nodeconfig.File) error {
 	for n, f := range files {
 		switch {
 		case o.dest != "":
-			errs = append(errs, userfile.Vacant(filepath.Join(o.dest, filepath.FromSlash(f.Name)), o.replace))
+			errs = append(errs, userfile.Vacant(filepath.Join(o.dest, filepath.FromSlash(f.Name)), o.archive.Replace))
 		case len(files) > 1:
 			_, err := fmt.Fprintf(o.out, "%s# --- %s\n%s", map[bool]string{true: "\n"}[n > 0], f.Name, f.Data)
 			errs = append(errs, err)
@@ -230,7 +222,7 @@ func (o *exportOptions) run(cmd *cobra.Command, src string) error {
 	return o.read(cmd.Context(), src, rules, func(b opened) error {
 		o.sayUnchecked(rules)
 		in.Bundle = b.Bundle
-		in.Target, err = archive.CreateFile(o.dest, o.archiveOptions())
+		in.Target, err = archive.CreateFile(o.dest, o.archive)
 		if err != nil {
 			return err
 		}

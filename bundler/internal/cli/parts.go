@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -22,34 +21,28 @@ import (
 // minVolume is the least size of a part, in bytes: a mistyped unit should not make thousands.
 const minVolume = 64 << 10
 
-type volumeFlags struct {
-	volumeSize size.Bytes
-	parity     int
-}
-
-func (f *volumeFlags) bind(cmd *cobra.Command) {
+func (f *outputFlags) bindVolumes(cmd *cobra.Command) {
 	fl := cmd.Flags()
-	fl.Var(&f.volumeSize, "volume-size", "split the archive into parts of this size, such as 4GB (FAT32 holds up to 4294967295)")
-	fl.IntVar(&f.parity, "parity", 0, "add `N` parity shards: as many lost or damaged parts can be rebuilt by vdo-bundle repair")
+	fl.Var((*size.Bytes)(&f.archive.VolumeSize), "volume-size", "split the archive into parts of this size, such as 4GB (FAT32 holds up to 4294967295)")
+	fl.IntVar(&f.archive.Recovery, "parity", 0, "add `N` parity shards: as many lost or damaged parts can be rebuilt by vdo-bundle repair")
 }
 
 // checkVolumes refuses invalid combinations of flags and target.
-func (f *volumeFlags) checkVolumes(cmd *cobra.Command, dest location) error {
+func (f *outputFlags) checkVolumes(cmd *cobra.Command, dest location) error {
 	isSplit := cmd.Flags().Changed("volume-size")
+	volume, parity := fmt.Sprint(f.archive.VolumeSize), fmt.Sprint(f.archive.Recovery)
 	switch {
 	case !isSplit && cmd.Flags().Changed("parity"):
-		return flags.Bad("--parity", strconv.Itoa(f.parity), errors.New("missing required flag --volume-size"),
+		return flags.Bad("--parity", parity, errors.New("missing required flag --volume-size"),
 			"say how large the parts are: --volume-size 4GB")
 	case !isSplit:
 		return nil
 	case dest.store != inFile:
-		return flags.Bad("--volume-size", f.volumeSize.String(), fmt.Errorf("%s is not a file", dest), "only archives are split: -o FILE.tar")
-	case f.volumeSize < minVolume:
-		return flags.Bad("--volume-size", f.volumeSize.String(), fmt.Errorf("less than %d bytes", minVolume), "write the unit: 4GB, 650MB")
-	case f.parity < 0 || f.parity >= parts.MaxShards:
-		return flags.Bad("--parity", strconv.Itoa(f.parity), fmt.Errorf("not between 0 and %d", parts.MaxShards-1), "1 or 2 is a good value")
+		return flags.Bad("--volume-size", volume, fmt.Errorf("%s is not a file", dest), "only archives are split: -o FILE.tar")
+	case f.archive.VolumeSize < minVolume:
+		return flags.Bad("--volume-size", volume, fmt.Errorf("less than %d bytes", minVolume), "write the unit: 4GB, 650MB")
 	}
-	return nil
+	return bounded("--parity", f.archive.Recovery, 0, parts.MaxShards-1, "1 or 2 is a good value")
 }
 
 // apart refuses to write where the command reads: the same file or directory, or the same archive in parts, which are
@@ -78,25 +71,15 @@ func namesOf(path string) []string {
 }
 
 // inParts returns the parts file if the archive is split.
-func (f *volumeFlags) inParts(p location) location {
-	if f.volumeSize > 0 && p.store == inFile {
+func (f *outputFlags) inParts(p location) location {
+	if f.archive.VolumeSize > 0 && p.store == inFile {
 		p.path += parts.Suffix
 	}
 	return p
 }
 
-func (f *volumeFlags) inVolumes(o archive.Options) archive.Options {
-	o.VolumeSize, o.Recovery = int64(f.volumeSize), f.parity
-	return o
-}
-
-type splitOptions struct {
-	common
-	volumeFlags
-}
-
 func newSplitCommand(a *app) *cobra.Command {
-	o := &splitOptions{common: common{app: a}}
+	o := &common{app: a}
 	cmd := &cobra.Command{
 		Use:   "split FILE.tar --volume-size SIZE",
 		Short: "Split an archive into parts for smaller media",
@@ -108,27 +91,27 @@ itself stays. The bundle's signature covers every part. pull --volume-size write
 once.`,
 		Example: `  vdo-bundle split drivers.tar --volume-size 4GB --parity 1
   vdo-bundle split drivers.tar --volume-size 650MB -o /media/usb/drivers.tar`,
-		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error { return o.split(cmd, args[0]) },
 	}
-	o.volumeFlags.bind(cmd)
+	o.bindVolumes(cmd)
 	cmd.Flags().StringVarP(&o.dest, "output", "o", "", "`FILE` that the parts begin with (default FILE.tar)")
 	return with(cmd, o.bindTarget, o.bindFormat)
 }
 
-func (o *splitOptions) run(cmd *cobra.Command, src string) error {
+func (c *common) split(cmd *cobra.Command, src string) error {
 	from, err := fileLocation(src)
-	dest, destErr := fileLocation(cmp.Or(o.dest, strings.TrimSuffix(src, parts.Suffix)))
+	dest, destErr := fileLocation(cmp.Or(c.dest, strings.TrimSuffix(src, parts.Suffix)))
 	if err := fault.Distinct(fault.Join(err, destErr)); err != nil {
 		return err
 	}
-	if err := o.checkVolumes(cmd, dest); err != nil {
+	if err := c.checkVolumes(cmd, dest); err != nil {
 		return err
 	}
-	name, err := archive.Split(cmd.Context(), from.path, dest.path, o.inVolumes(o.archiveOptions()))
+	name, err := archive.Split(cmd.Context(), from.path, dest.path, c.archive)
 	if err != nil {
 		return err
 	}
-	return o.show(map[string]string{"parts": name}, func(p *printer) { p.print(name) })
+	return c.show(map[string]string{"parts": name}, func(p *printer) { p.print(name) })
 }
 
 func newRepairCommand(a *app) *cobra.Command {

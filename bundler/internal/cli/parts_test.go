@@ -95,13 +95,13 @@ func TestEventsAreLinesOfJSON(t *testing.T) {
 	out.Reset()
 	a.progress = progressAuto
 	c := &common{app: a, outputFlags: outputFlags{format: "json", quiet: true}}
-	o, err := (&registryFlags{concurrency: 1, timeout: time.Minute}).options(c)
+	o, err := (&registryFlags{remote: remote.Options{Concurrency: 1, Stall: time.Minute}}).options(c)
 	require.NoError(t, err)
 	o.Paused("registry.site", 6*time.Second)
 	require.Equal(t, `{"message":"registry.site limits requests: waiting 6s"}`+"\n", out.String())
 
 	out.Reset()
-	c.registryFlags = registryFlags{retries: 1, timeout: time.Minute}
+	c.registryFlags = registryFlags{retries: 1, remote: remote.Options{Stall: time.Minute}}
 	authority, _, err := (&signingFlags{by: c, timestampServer: "https://tsa.site"}).timestamps()
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)

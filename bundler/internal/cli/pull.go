@@ -32,7 +32,6 @@ type pullOptions struct {
 	lockFlags
 	upstreamFlags
 	signingFlags
-	volumeFlags
 	lockFile   string
 	provenance bool
 }
@@ -81,7 +80,7 @@ func (o *pullOptions) bind(cmd *cobra.Command) {
 	fl.StringVarP(&o.dest, "output", "o", "", "where (`DEST`) to write the bundle: FILE.tar, oci:DIR, REGISTRY/REPO[:TAG], or - for standard output")
 	o.bindTarget(cmd)
 	fl.StringVar(&o.base, "base", "", "make a delta: leave out the layers that the far side has, as an earlier bundle or the receipt of a push says: `BUNDLE|RECEIPT`")
-	o.volumeFlags.bind(cmd)
+	o.bindVolumes(cmd)
 	flags.Group(cmd, flags.Selection, func(fl *pflag.FlagSet) {
 		fl.StringVar(&o.lockFile, "lock", "", "pull what this `LOCK` names, instead of a selection")
 	})
@@ -103,7 +102,7 @@ func (o *pullOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	in.Target, err = o.openTarget(dest, w.client, o.inVolumes(o.archiveOptions()))
+	in.Target, err = o.openTarget(dest, w.client)
 	if err != nil {
 		return err
 	}

@@ -227,7 +227,7 @@ func (c *common) copy(ctx context.Context, src, dest string) error {
 
 // send copies a bundle to a location.
 func (c *common) send(ctx context.Context, b opened, to location, mountFrom ...image.Reference) (*push.Pushed, error) {
-	target, err := c.openTarget(to, b.client, c.archiveOptions())
+	target, err := c.openTarget(to, b.client)
 	if err != nil {
 		return nil, err
 	}
@@ -252,6 +252,6 @@ func (c *common) compare(ctx context.Context, b opened, to location) (*push.Coun
 		return nil, fmt.Errorf("read the copy: %w", err)
 	}
 	defer exists.Close() //nolint:errcheck // only read
-	counts, err := push.Compare(ctx, b.Bundle, exists, !c.omitRefused, c.options())
+	counts, err := push.Compare(ctx, b.Bundle, exists, !c.remote.OmitRefused, c.options())
 	return &counts, err
 }

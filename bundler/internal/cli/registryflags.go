@@ -17,25 +17,19 @@ import (
 )
 
 type registryFlags struct {
-	clientCert, clientKey             string
-	caFiles, plainHTTP, skipTLSVerify []string
-	hostsConfig                       string // settings of single hosts
-	authFile                          string
-	access                            pflag.FlagSet // all of these
-
-	concurrency, retries int
-	timeout              time.Duration
-	rateLimit            string
-
-	dryRun, omitRefused bool // of commands that write a bundle
-	chunkSize           string
+	remote                remote.Options
+	hostsConfig, authFile string
+	access                pflag.FlagSet // what a login needs too
+	retries               int
+	rateLimit, chunkSize  string
+	dryRun                bool // of commands that write a bundle
 }
 
 // bind binds the flags of commands that move or read bundles.
 func (f *registryFlags) bind(cmd *cobra.Command) {
 	f.bindAccess(cmd)
 	flags.Group(cmd, flags.Tuning, func(fl *pflag.FlagSet) {
-		fl.IntVar(&f.concurrency, "concurrency", f.concurrency, "how many (`N`) large blobs at a time, for each host; of small things up to 16 times as many (128 at most)")
+		fl.IntVar(&f.remote.Concurrency, "concurrency", 6, "how many (`N`) large blobs at a time, for each host; of small things up to 16 times as many (128 at most)")
 		f.bindRequests(fl)
 		fl.StringVar(&f.rateLimit, "rate-limit", "", "bytes a second (`SIZE`) that all transfers together may take: 10MB, 500KiB")
 	})
@@ -48,14 +42,13 @@ func (f *registryFlags) bindSmall(cmd *cobra.Command) {
 }
 
 func (f *registryFlags) bindAccess(cmd *cobra.Command) {
-	f.concurrency = 6
 	flags.Group(cmd, flags.Registries, func(fl *pflag.FlagSet) {
 		f.bindCA(fl)
 		fl.StringVar(&f.authFile, "authfile", "", "`FILE` with logins of registries (default: those of docker and podman, see login)")
-		fl.StringVar(&f.clientCert, "client-cert", "", "PEM `FILE` of the certificate to show to registries that ask for one")
-		fl.StringVar(&f.clientKey, "client-key", "", "PEM `FILE` of that certificate's private key")
-		fl.StringArrayVar(&f.plainHTTP, "plain-http", nil, "speak HTTP without TLS to this `HOST[:PORT]` (repeatable)")
-		fl.StringArrayVar(&f.skipTLSVerify, "insecure-skip-tls-verify", nil,
+		fl.StringVar(&f.remote.ClientCert, "client-cert", "", "PEM `FILE` of the certificate to show to registries that ask for one")
+		fl.StringVar(&f.remote.ClientKey, "client-key", "", "PEM `FILE` of that certificate's private key")
+		fl.StringArrayVar(&f.remote.PlainHTTP, "plain-http", nil, "speak HTTP without TLS to this `HOST[:PORT]` (repeatable)")
+		fl.StringArrayVar(&f.remote.SkipTLSVerify, "insecure-skip-tls-verify", nil,
 			"take any certificate of this `HOST[:PORT]`, which others on the way can abuse (repeatable)")
 		fl.StringVar(&f.hostsConfig, "hosts-config", "", "YAML `FILE` with settings of single hosts, also those of upstream manifests: CA, client certificate, mirror, …")
 		f.access = *fl
@@ -63,18 +56,19 @@ func (f *registryFlags) bindAccess(cmd *cobra.Command) {
 }
 
 func (f *registryFlags) bindRequests(fl *pflag.FlagSet) {
+	f.remote.Concurrency = 6 // also without a flag for it
 	fl.IntVar(&f.retries, "retries", 5, "how often (`N`) a request is made again that failed for a passing reason")
-	fl.DurationVar(&f.timeout, "timeout", time.Minute, "how long (`DURATION`) a host may be silent before a request is made again")
+	fl.DurationVar(&f.remote.Stall, "timeout", time.Minute, "how long (`DURATION`) a host may be silent before a request is made again")
 }
 
 func (f *registryFlags) bindCA(fl *pflag.FlagSet) {
-	fl.StringArrayVar(&f.caFiles, "ca-file", nil, "PEM `FILE` of CA certificates to trust besides the system's (repeatable)")
+	fl.StringArrayVar(&f.remote.CAFiles, "ca-file", nil, "PEM `FILE` of CA certificates to trust besides the system's (repeatable)")
 }
 
 func (f *registryFlags) bindUpload(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "write nothing, and tell what would be moved")
 	flags.Group(cmd, flags.Registries, func(fl *pflag.FlagSet) {
-		fl.BoolVar(&f.omitRefused, "omit-refused", false, "push without the signatures and other referrers that the registry does not take, and name them")
+		fl.BoolVar(&f.remote.OmitRefused, "omit-refused", false, "push without the signatures and other referrers that the registry does not take, and name them")
 		fl.Bool("check-all", false, "has no effect: a push always asks for every part")
 		_ = fl.MarkHidden("check-all") // bound above
 	})
@@ -94,17 +88,14 @@ func (f *registryFlags) client(c *common) (*remote.Client, error) {
 	return remote.NewClient(o)
 }
 
+// options completes what the flags have set, or returns all faults.
 func (f *registryFlags) options(c *common) (remote.Options, error) {
-	o := remote.Options{
-		CAFiles: f.caFiles, ClientCert: f.clientCert, ClientKey: f.clientKey,
-		PlainHTTP: f.plainHTTP, SkipTLSVerify: f.skipTLSVerify, LoginFlags: f.given(),
-		Concurrency: f.concurrency, Attempts: f.retries + 1, Stall: f.timeout,
-		UserAgent: "vdo-bundle/" + version().Version, OmitRefused: f.omitRefused, Trace: c.trace(),
-		Paused: func(host string, pause time.Duration) {
-			c.say("%s limits requests: waiting %s", host, pause.Round(time.Second))
-		},
+	o := &f.remote
+	o.Attempts, o.LoginFlags, o.UserAgent, o.Trace = f.retries+1, f.given(), "vdo-bundle/"+version().Version, c.trace()
+	o.Paused = func(host string, pause time.Duration) {
+		c.say("%s limits requests: waiting %s", host, pause.Round(time.Second))
 	}
-	problems := []error{bounded("--concurrency", f.concurrency, 1, 64, "6 is a good value for most links"), f.checkPatience()}
+	problems := []error{bounded("--concurrency", o.Concurrency, 1, 64, "6 is a good value for most links"), f.checkPatience()}
 	var err error
 	if f.rateLimit != "" {
 		if o.Rate, err = size.Parse(f.rateLimit); err == nil && o.Rate < minRate {
@@ -119,10 +110,14 @@ func (f *registryFlags) options(c *common) (remote.Options, error) {
 			problems = append(problems, flags.Bad("--chunk-size", f.chunkSize, err, "write 50MB or 16MiB"))
 		}
 	}
-	var hostsErr error
-	o.Hosts, hostsErr = f.hosts()
-	o.Credentials, err = f.credentials()
-	return o, fault.Join(append(problems, hostsErr, err)...)
+	var hostsErr, loginErr error
+	if o.Hosts = map[string]remote.HostOptions{}; f.hostsConfig != "" {
+		o.Hosts, hostsErr = userfile.Parse("--hosts-config", f.hostsConfig, remote.MaxConfigSize, remote.ParseConfig)
+	}
+	if o.Credentials = remote.DefaultCredentials; f.authFile != "" { // else only this file
+		o.Credentials, loginErr = userfile.Parse("--authfile", f.authFile, maxAuthFile, remote.ConfigCredentials)
+	}
+	return *o, fault.Join(append(problems, hostsErr, loginErr)...)
 }
 
 // given repeats the flags that a login needs too.
@@ -141,9 +136,9 @@ func (f *registryFlags) given() (out string) {
 
 func (f *registryFlags) checkPatience() error {
 	err := bounded("--retries", f.retries, 0, 100, "5 is a good value for most links")
-	if f.timeout < time.Second || f.timeout > time.Hour {
+	if f.remote.Stall < time.Second || f.remote.Stall > time.Hour {
 		why := errors.New("not between 1s and 1h")
-		err = fault.Join(err, flags.Bad("--timeout", f.timeout.String(), why, "1m is a good value for most links"))
+		err = fault.Join(err, flags.Bad("--timeout", f.remote.Stall.String(), why, "1m is a good value for most links"))
 	}
 	return err
 }
@@ -155,23 +150,7 @@ func bounded(flag string, value, least, most int, hint string) error {
 	return flags.Bad(flag, fmt.Sprint(value), fmt.Errorf("not between %d and %d", least, most), hint)
 }
 
-// hosts reads the settings of single hosts; none without a file.
-func (f *registryFlags) hosts() (map[string]remote.HostOptions, error) {
-	if f.hostsConfig == "" {
-		return map[string]remote.HostOptions{}, nil
-	}
-	return userfile.Parse("--hosts-config", f.hostsConfig, remote.MaxConfigSize, remote.ParseConfig)
-}
-
 const maxAuthFile = 4 << 20
-
-// credentials returns the source of logins: only the file of --authfile, if given.
-func (f *registryFlags) credentials() (remote.CredentialFunc, error) {
-	if f.authFile == "" {
-		return remote.DefaultCredentials, nil
-	}
-	return userfile.Parse("--authfile", f.authFile, maxAuthFile, remote.ConfigCredentials)
-}
 
 // trace returns a function that prints requests for --debug; nil without it. An [remote.Exchange] holds no secret.
 func (a *app) trace() func(remote.Exchange) {

@@ -189,9 +189,8 @@ func (f *signingFlags) timestamps() (authority *timestamp.Authority, roots trust
 		return nil, roots, err
 	}
 	by := f.by
-	net := registryFlags{
-		caFiles: by.caFiles, hostsConfig: by.hostsConfig, concurrency: 1, retries: by.retries, timeout: by.timeout,
-	}
+	net := registryFlags{hostsConfig: by.hostsConfig, retries: by.retries}
+	net.remote.CAFiles, net.remote.Stall, net.remote.Concurrency = by.remote.CAFiles, by.remote.Stall, 1
 	options, err := net.options(by)
 	if err != nil {
 		return nil, roots, err

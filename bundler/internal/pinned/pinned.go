@@ -44,15 +44,15 @@ type source = signatures.Kept
 
 var _ medium.Source = (*Bundle)(nil)
 
-// Open resolves a source. Closing the bundle closes the source.
+// Open resolves a source. Closing the bundle closes the source; a failure closes it too.
 func Open(ctx context.Context, s medium.Source) (*Bundle, error) {
 	root, err := s.Root(ctx)
-	if err != nil {
-		return nil, err
+	var digest image.Digest
+	if err == nil {
+		digest, err = image.ParseDigest(root.Digest.String())
 	}
-	digest, err := image.ParseDigest(root.Digest.String())
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, s.Close())
 	}
 	return &Bundle{source: source{Source: s}, root: root, digest: digest}, nil
 }
