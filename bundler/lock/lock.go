@@ -49,7 +49,15 @@ func Make(ctx context.Context, in Input, o run.Options) (*bundle.Lock, catalog.F
 	if err != nil {
 		return nil, nil, err
 	}
-	announce(selection, o.Progress)
+	for _, pick := range selection.Picks {
+		o.Progress.Say("%s", pick)
+	}
+	for _, service := range selection.Services {
+		o.Progress.Say("service: %s", service.ReleaseID)
+	}
+	for _, w := range selection.Warnings {
+		o.Progress.Warn("warning: %s", w)
+	}
 	releases := selection.Releases
 	if in.Operator != nil {
 		releases = append(slices.Clip(releases), operator(in.Operator, in.JumpHost != nil || len(selection.Services) > 0))
@@ -62,31 +70,16 @@ func Make(ctx context.Context, in Input, o run.Options) (*bundle.Lock, catalog.F
 	if in.JumpHost != nil {
 		services = append(slices.Clip(services), *in.JumpHost)
 	}
-	plan, err := catalog.Read(releases, files, services...)
+	lock, err := catalog.Read(releases, files, services...)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := in.resolveImages(ctx, plan.Images, o); err != nil {
+	if err := in.resolveImages(ctx, lock.Images, o); err != nil {
 		return nil, nil, err
 	}
-	lock := &bundle.Lock{
-		APIVersion: bundle.LockAPIVersion, Kind: bundle.LockKind, Matrix: in.Matrix.Ref(), Platforms: in.Platforms,
-		Releases: plan.Releases, Images: plan.Images,
-	}
+	lock.Matrix, lock.Platforms = in.Matrix.Ref(), in.Platforms
 	lock.Sort()
 	return lock, files, lock.Validate()
-}
-
-func announce(s catalog.Selection, p *run.Progress) {
-	for _, pick := range s.Picks {
-		p.Say("%s", pick)
-	}
-	for _, service := range s.Services {
-		p.Say("service: %s", service.ReleaseID)
-	}
-	for _, w := range s.Warnings {
-		p.Warn("warning: %s", w)
-	}
 }
 
 func wantedFiles(releases []matrix.Release) map[string]matrix.Manifest {

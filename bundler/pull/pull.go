@@ -12,7 +12,6 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
@@ -32,16 +31,12 @@ import (
 
 // Input is the sources, options and target of a pull.
 type Input struct {
-	Matrix    matrixfile.File
-	Lock      *bundle.Lock
-	Files     catalog.Files // nil: fetched
-	Manifests upstream.Manifests
-	Registry  medium.Registry
-	Target    medium.Target
-	Signer    *trust.Signer // nil: not signed
-	// Upstream says whose signatures the images need, if set. Bundle verifies all of them before it writes.
-	Upstream        *upstream.Policy
-	Carry           upstream.Carry    // upstream signatures that travel; "": none
+	upstream.Input  // all signatures that it demands are verified before the first write
+	Matrix          matrixfile.File
+	Files           catalog.Files // nil: fetched
+	Manifests       upstream.Manifests
+	Target          medium.Target
+	Signer          *trust.Signer     // nil: not signed
 	SignatureFormat signatures.Format // of the signature by Signer
 	// Provenance, if set, adds a statement signed by Signer, which it needs.
 	Provenance *provenance.Builder
@@ -65,62 +60,54 @@ func Bundle(ctx context.Context, in Input, o run.Options) (*Pulled, error) {
 	if err := in.Matrix.Fits(in.Lock); err != nil {
 		return nil, err
 	}
-	p, err := in.assemble(ctx, o)
-	if err != nil {
-		return nil, err
-	}
-	if in.Signer != nil {
-		err = in.sign(ctx, p.graph, signatures.Request{}, image.Signatures)
+	g, images, err := in.assemble(ctx, o)
+	if err == nil && in.Signer != nil {
+		err = in.sign(ctx, g, signatures.Request{}, image.Signatures)
 	}
 	if err == nil && in.Provenance != nil {
-		err = in.attest(ctx, p)
+		err = in.attest(ctx, g, images.Verified)
+	}
+	if err == nil {
+		err = in.leaveOut(g, o.Progress)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if err := in.leaveOut(p.graph, o.Progress); err != nil {
-		return nil, err
-	}
-	delivery, err := mover.Begin(ctx, "pull", p.graph, in.Target, o)
+	delivery, err := mover.Begin(ctx, "pull", g, in.Target, o)
 	if err != nil {
 		return nil, err
 	}
-	done, err := delivery.Deliver(ctx, p.origins())
+	done, err := delivery.Deliver(ctx, func(m ocispec.Descriptor) (origins []mover.Origin) {
+		for _, i := range images.From[m.Digest] {
+			origins = append(origins, in.origin(i))
+		}
+		return origins
+	})
 	if err != nil {
 		return nil, err
 	}
-	return &Pulled{Delivered: *done, Verified: p.images.Verified, Attached: p.images.Carried()}, nil
-}
-
-// assembled is a complete bundle before any layer moves.
-type assembled struct {
-	in     Input
-	images upstream.Images
-	graph  *bundle.Graph
+	return &Pulled{Delivered: *done, Verified: images.Verified, Attached: images.Carried()}, nil
 }
 
 // assemble reads everything except the layers.
-func (in Input) assemble(ctx context.Context, o run.Options) (*assembled, error) {
+func (in Input) assemble(ctx context.Context, o run.Options) (*bundle.Graph, upstream.Images, error) {
 	files, err := lockedFiles(ctx, in, o)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = matrixfile.Agree(in.Lock, in.Matrix.Document, files)
 	}
-	if err := matrixfile.Agree(in.Lock, in.Matrix.Document, files); err != nil {
-		return nil, err
-	}
-	a := &assembled{in: in}
-	a.images, err = upstream.Read(ctx, upstream.Input{
-		Lock: in.Lock, Registry: in.Registry, Policy: in.Upstream, Carry: in.Carry,
-	}, o)
 	if err != nil {
-		return nil, err
+		return nil, upstream.Images{}, err
+	}
+	images, err := upstream.Read(ctx, in.Input, o)
+	if err != nil {
+		return nil, images, err
 	}
 	contents := bundle.Contents{Lock: in.Lock, Matrix: in.Matrix.Data, MatrixSignature: in.Matrix.Signature, Manifests: files}
-	if a.graph, err = bundle.Assemble(contents, a.images.Trees); err != nil {
-		return nil, err
+	g, err := bundle.Assemble(contents, images.Trees)
+	if err == nil {
+		g.Attachments = append(g.Attachments, images.Attachments...)
 	}
-	a.graph.Attachments = append(a.graph.Attachments, a.images.Attachments...)
-	return a, nil
+	return g, images, err
 }
 
 func lockedFiles(ctx context.Context, in Input, o run.Options) (catalog.Files, error) {
@@ -134,28 +121,6 @@ func lockedFiles(ctx context.Context, in Input, o run.Options) (catalog.Files, e
 		}
 	}
 	return upstream.Fetch(ctx, want, in.Manifests, o)
-}
-
-// maxOrigins limits the images to try for a shared blob: one that works is enough.
-const maxOrigins = 3
-
-// origins returns the images to fetch each part from.
-func (a *assembled) origins() mover.Origins {
-	known := map[digest.Digest][]mover.Origin{}
-	add := func(d digest.Digest, i bundle.Image) {
-		if len(known[d]) < maxOrigins {
-			known[d] = append(known[d], a.in.origin(i))
-		}
-	}
-	for n, tree := range a.images.Trees {
-		for _, b := range tree.Blobs {
-			add(b.Digest, a.in.Lock.Images[n])
-		}
-	}
-	for d, i := range a.images.From {
-		add(d, i)
-	}
-	return func(m ocispec.Descriptor) []mover.Origin { return known[m.Digest] }
 }
 
 // origin returns an image's source, in the queue of its host.
@@ -208,12 +173,12 @@ func (in Input) exists(ctx context.Context, subject image.Digest, under image.Su
 }
 
 // attest adds the signed statement of how the bundle was built. A statement of the same build has the original time.
-func (in Input) attest(ctx context.Context, a *assembled) error {
+func (in Input) attest(ctx context.Context, g *bundle.Graph, verified []upstream.VerifiedImage) error {
 	images := make([]provenance.Image, len(in.Lock.Images))
 	for n, i := range in.Lock.Images {
 		images[n].From = in.Registry(i.FetchedFrom()).Can().Repository
-		if n < len(a.images.Verified) {
-			images[n].SignedBy = a.images.Verified[n].SignedBy
+		if n < len(verified) {
+			images[n].SignedBy = verified[n].SignedBy
 		}
 	}
 	statement, err := provenance.New(in.Lock, *in.Provenance, time.Now(), images)
@@ -225,5 +190,5 @@ func (in Input) attest(ctx context.Context, a *assembled) error {
 		return err
 	}
 	r := signatures.Request{Type: provenance.Type, Predicate: predicate, Same: statement.IsOfBuild}
-	return in.sign(ctx, a.graph, r, image.Attestations)
+	return in.sign(ctx, g, r, image.Attestations)
 }

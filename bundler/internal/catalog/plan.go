@@ -18,21 +18,16 @@ import (
 // Files are manifest files by [bundle.Release.Path].
 type Files map[string][]byte
 
-// Plan is the future content of a bundle's lock.
-type Plan struct {
-	Images   []bundle.Image // sorted by reference; without values from registries
-	Releases []bundle.Release
-}
-
-// Read returns the images of releases and services. It checks manifest files against size and sha256 in the matrix.
-func Read(releases []matrix.Release, files Files, services ...matrix.ServiceRelease) (*Plan, error) {
-	plan := &Plan{}
+// Read returns a lock of releases and services with their images, sorted by reference and without values from
+// registries. It checks manifest files against size and sha256 in the matrix.
+func Read(releases []matrix.Release, files Files, services ...matrix.ServiceRelease) (*bundle.Lock, error) {
+	lock := &bundle.Lock{APIVersion: bundle.LockAPIVersion, Kind: bundle.LockKind}
 	images := map[image.Reference]*bundle.Image{}
 	var problems []error
 	for _, release := range releases {
 		locked, used, err := readRelease(release, files)
 		problems = append(problems, err)
-		plan.Releases = append(plan.Releases, locked)
+		lock.Releases = append(lock.Releases, locked)
 		for _, i := range used {
 			merge(images, i)
 		}
@@ -40,7 +35,7 @@ func Read(releases []matrix.Release, files Files, services ...matrix.ServiceRele
 	for _, service := range services {
 		locked, i, err := readService(service)
 		if problems = append(problems, err); err == nil {
-			plan.Releases = append(plan.Releases, locked)
+			lock.Releases = append(lock.Releases, locked)
 			merge(images, i)
 		}
 	}
@@ -49,9 +44,9 @@ func Read(releases []matrix.Release, files Files, services ...matrix.ServiceRele
 	}
 	byName := func(a, b image.Reference) int { return cmp.Compare(a.String(), b.String()) }
 	for _, ref := range slices.SortedFunc(maps.Keys(images), byName) {
-		plan.Images = append(plan.Images, *images[ref])
+		lock.Images = append(lock.Images, *images[ref])
 	}
-	return plan, nil
+	return lock, nil
 }
 
 // merge adds an image, or another user of it.

@@ -3,8 +3,8 @@
 //
 //	selection, err := catalog.Select(doc, catalog.Request{Kubernetes: minors})
 //	…fetch selection.Files()…
-//	plan, err := catalog.Read(selection.Releases, files)
-//	…resolve plan.Images to digests…
+//	lock, err := catalog.Read(selection.Releases, files)
+//	…resolve lock.Images to digests…
 //
 // [Select] turns a user's request into releases of the matrix. [Read] collects every image that the
 // pod templates in the manifests of those releases name.
@@ -52,23 +52,8 @@ type Request struct {
 type Selection struct {
 	Releases []matrix.Release        // sorted by driver, then version; each once
 	Services []matrix.ServiceRelease // sorted by service, then version; each once
-	Picks    []Pick                  // one per Kubernetes minor, newest first
+	Picks    []string                // per Kubernetes minor, newest first: "Kubernetes 1.35: cpi@1.35.1, csi@3.7.3"
 	Warnings []string                // for the user; sorted
-}
-
-// Pick is the selection for one Kubernetes minor.
-type Pick struct {
-	Kubernetes matrix.Minor
-	Releases   []matrix.ReleaseID
-}
-
-// String returns "Kubernetes 1.35: cpi@1.35.1, csi@3.7.3".
-func (p Pick) String() string {
-	names := make([]string, len(p.Releases))
-	for i, r := range p.Releases {
-		names[i] = r.String()
-	}
-	return fmt.Sprintf("Kubernetes %s: %s", p.Kubernetes, strings.Join(names, ", "))
 }
 
 // Select chooses the releases of a bundle.
@@ -171,12 +156,12 @@ func (b *builder) rules() map[matrix.Driver]matrix.Rule {
 func (b *builder) wants(d matrix.Driver) bool { return slices.Contains(b.req.Drivers, d) }
 
 func (b *builder) take(minor matrix.Minor, s matrix.Selection) {
-	pick := Pick{Kubernetes: minor}
+	var ids []string
 	for _, c := range s.Choices {
 		b.chosen[c.Release.ReleaseID.String()] = true
-		pick.Releases = append(pick.Releases, c.Release.ReleaseID)
+		ids = append(ids, c.Release.ReleaseID.String())
 	}
-	b.Picks = append(b.Picks, pick)
+	b.Picks = append(b.Picks, fmt.Sprintf("Kubernetes %s: %s", minor, strings.Join(ids, ", ")))
 	for _, w := range s.Warnings {
 		b.Warnings = append(b.Warnings, w.Text)
 	}

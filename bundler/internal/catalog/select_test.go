@@ -26,14 +26,6 @@ func ids(s catalog.Selection) string {
 	return strings.Join(out, " ")
 }
 
-func picks(s catalog.Selection) string {
-	var out []string
-	for _, p := range s.Picks {
-		out = append(out, p.String())
-	}
-	return strings.Join(out, "\n")
-}
-
 func request(t *testing.T, drivers, k8s, vSphere, releases string) catalog.Request {
 	t.Helper()
 	return catalog.Request{
@@ -72,7 +64,7 @@ func TestSelect(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := must.Have(catalog.Select(document(t), request(t, c.drivers, c.k8s, "", c.releases)))(t)
 			require.Equal(t, c.want, ids(s))
-			require.Equal(t, c.picks, picks(s))
+			require.Equal(t, c.picks, strings.Join(s.Picks, "\n"))
 		})
 	}
 }

@@ -124,8 +124,8 @@ func (o *pullOptions) input(cmd *cobra.Command, dest location) (w world, in pull
 		return w, in, err
 	}
 	in = pull.Input{
-		Matrix: w.Matrix, Manifests: w.Manifests, Registry: w.Registry, Reference: dest.reference,
-		Carry: upstream.Carry(o.carry), SignatureFormat: signatures.Format(o.form),
+		Input:  upstream.Input{Registry: w.Registry, Carry: upstream.Carry(o.carry)},
+		Matrix: w.Matrix, Manifests: w.Manifests, Reference: dest.reference, SignatureFormat: signatures.Format(o.form),
 	}
 	if o.provenance {
 		in.Provenance = &provenance.Builder{Version: version().Version, Revision: version().Revision}
@@ -142,7 +142,7 @@ func (o *pullOptions) input(cmd *cobra.Command, dest location) (w world, in pull
 	if in.Signer == nil && o.provenance {
 		return w, in, flags.Usage(cmd, "--provenance requires --sign-key: an unsigned statement proves nothing")
 	}
-	in.Upstream, err = o.upstreamPolicy()
+	in.Policy, err = o.upstreamPolicy()
 	return w, in, err
 }
 

@@ -52,8 +52,11 @@ type Images struct {
 	Trees       []bundle.Tree   // in the order of the lock
 	Verified    []VerifiedImage // likewise; none without a policy
 	Attachments []bundle.Referrer
-	From        map[digest.Digest]bundle.Image // by blob of these: an image that it is attached to
+	From        map[digest.Digest][]bundle.Image // by blob: images that it is of or attached to, maxOrigins at most
 }
+
+// maxOrigins limits the images to try for a shared blob: one that works is enough.
+const maxOrigins = 3
 
 // Carried returns how many signatures, attestations and SBOMs travel with their images.
 func (u Images) Carried() (n int) {
@@ -84,10 +87,11 @@ func Read(ctx context.Context, in Input, o run.Options) (Images, error) {
 	if err != nil {
 		return Images{}, err
 	}
-	u := Images{From: map[digest.Digest]bundle.Image{}}
+	u := Images{From: map[digest.Digest][]bundle.Image{}}
 	seen := map[string]bool{} // one image may have two references
 	for n, p := range all {
 		u.Trees = append(u.Trees, p.tree)
+		blobs := p.tree.Blobs
 		if in.Policy != nil {
 			u.Verified = append(u.Verified, p.verified)
 		}
@@ -98,8 +102,11 @@ func Read(ctx context.Context, in Input, o run.Options) (Images, error) {
 			}
 			seen[key] = true
 			u.Attachments = append(u.Attachments, a)
-			for _, b := range a.Blobs {
-				u.From[b.Digest] = images[n]
+			blobs = slices.Concat(blobs, a.Blobs)
+		}
+		for _, b := range blobs {
+			if from := u.From[b.Digest]; len(from) < maxOrigins {
+				u.From[b.Digest] = append(from, images[n])
 			}
 		}
 	}
