@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -238,13 +237,7 @@ func (f *signingFlags) tokenKey(ctx context.Context, name string) (*trust.Signer
 	if err != nil {
 		return nil, err
 	}
-	var pin []byte
-	if token.Available {
-		if pin, err = f.pin(ctx, f.by.app, uri); err != nil {
-			return nil, fmt.Errorf("open key %s: %w", uri, err)
-		}
-	}
-	key, err := token.Open(uri, pin)
+	key, err := token.Open(uri, func() ([]byte, error) { return f.pin(ctx, f.by.app, uri) })
 	if err != nil {
 		return nil, err
 	}

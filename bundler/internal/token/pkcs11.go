@@ -5,6 +5,7 @@ package token
 import (
 	"crypto"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 
@@ -14,11 +15,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-// Available reports whether this build can open tokens.
-const Available = true
-
 // Open logs in to a token, until the program ends, and returns the private key.
-func Open(u URI, pin []byte) (crypto.Signer, error) {
+func Open(u URI, ask func() (pin []byte, err error)) (crypto.Signer, error) {
 	bad := func(reason fault.Reason, hint string, err error) (crypto.Signer, error) {
 		return nil, &fault.Error{Reason: reason, Op: "open key", Subject: u.String(), Hint: hint, Err: err}
 	}
@@ -28,6 +26,10 @@ func Open(u URI, pin []byte) (crypto.Signer, error) {
 	}
 	if _, err := os.Stat(u.Module); err != nil {
 		return bad(fault.NotFound, "install the token's library, or correct module-path", err)
+	}
+	pin, err := ask()
+	if err != nil {
+		return nil, fmt.Errorf("open key %s: %w", u, err)
 	}
 	token, err := crypto11.Configure(&crypto11.Config{
 		Path: u.Module, TokenLabel: u.Token, TokenSerial: u.Serial, SlotNumber: u.Slot, Pin: string(pin),

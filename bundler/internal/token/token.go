@@ -1,7 +1,7 @@
 // Package token signs with private keys on a hardware token (PKCS #11).
 //
 //	uri, err := token.ParseURI("pkcs11:token=signing;object=release?module-path=/usr/lib/softhsm/libsofthsm2.so")
-//	key, err := token.Open(uri, pin)
+//	key, err := token.Open(uri, askForPIN)
 //
 // A URI of RFC 7512 names a key. In its path, token, serial or slot-id select the token, and object
 // and id the key; other attributes are only checked for their form. In its query, module-path names
@@ -66,92 +66,63 @@ func parseURI(s string) (u URI, err error) {
 		return u, fmt.Errorf("it does not begin with %s, or is longer than %d bytes", Scheme, maxURI)
 	}
 	path, query, _ := strings.Cut(rest, "?")
-	u.name = Scheme + path
-	if err := u.read(strings.NewReplacer("+", "%2B", "&", "%26", ";", "&").Replace(path), (*URI).setPath); err != nil {
+	name := Scheme + path
+	path = strings.NewReplacer("+", "%2B", "&", "%26", ";", "&").Replace(path)
+	of, err := attributes(path, "token", "serial", "slot-id", "object", "id", "type",
+		"manufacturer", "model", "library-manufacturer", "library-description", "library-version",
+		"slot-manufacturer", "slot-description") // which identify the token more closely than needed
+	if err != nil {
 		return u, err
 	}
-	if err := u.read(strings.ReplaceAll(query, "+", "%2B"), (*URI).setQuery); err != nil {
+	by, err := attributes(strings.ReplaceAll(query, "+", "%2B"), "module-path", "pin-source")
+	if err != nil {
 		return u, err
 	}
-	chosen := 0
-	for _, given := range []bool{u.Token != "", u.Serial != "", u.Slot != nil} {
-		if given {
-			chosen++
-		}
+	u = URI{
+		Module: by["module-path"], Token: of["token"], Serial: of["serial"], Object: of["object"], ID: []byte(of["id"]),
+		PINFile: strings.TrimPrefix(strings.TrimPrefix(by["pin-source"], "file:"), "//"), name: name,
 	}
+	slot, slotErr := strconv.ParseUint(of["slot-id"], 10, 31)
+	if slotErr == nil {
+		n := int(slot) //nolint:gosec // 31 bits
+		u.Slot = &n
+	}
+	chosen := slices.DeleteFunc([]string{u.Token, u.Serial, of["slot-id"]}, func(s string) bool { return s == "" })
+	isGiven := func(all map[string]string, name string) bool { _, ok := all[name]; return ok }
 	switch {
-	case chosen != 1:
-		return u, errors.New("it does not choose a token by exactly one of token, serial and slot-id")
+	case isGiven(of, "slot-id") && slotErr != nil:
+		err = errors.New("slot-id is not a number")
+	case isGiven(of, "type") && of["type"] != "private":
+		err = fmt.Errorf("its type %.60q is not private", of["type"])
+	case isGiven(by, "module-path") && !filepath.IsAbs(u.Module):
+		err = errors.New("module-path is not an absolute path")
+	case isGiven(by, "pin-source") && !filepath.IsAbs(u.PINFile):
+		err = errors.New("pin-source is not a file: URI or absolute path")
+	case len(chosen) != 1:
+		err = errors.New("it does not choose a token by exactly one of token, serial and slot-id")
 	case u.Object == "" && len(u.ID) == 0:
-		return u, errors.New("it names no key: object or id is missing")
+		err = errors.New("it names no key: object or id is missing")
 	}
-	return u, nil
+	return u, err
 }
 
-// read reads NAME=VALUE pairs, each name once.
-func (u *URI) read(text string, set func(u *URI, name, value string) error) error {
+// attributes reads NAME=VALUE pairs of known names, each once.
+func attributes(text string, known ...string) (map[string]string, error) {
 	values, err := url.ParseQuery(text)
 	if err != nil {
-		return fmt.Errorf("an attribute is not NAME=VALUE with %%XX escapes: %.60q", err.Error())
+		return nil, fmt.Errorf("an attribute is not NAME=VALUE with %%XX escapes: %.60q", err.Error())
 	}
+	out := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		if len(values[name]) > 1 {
-			return fmt.Errorf("the attribute %.60q is there twice", name)
+		switch {
+		case name == "pin-value":
+			return nil, errors.New("pin-value: everyone on this machine can see it; use pin-source, a file, or the environment")
+		case !slices.Contains(known, name):
+			return nil, fmt.Errorf("the attribute %.60q is not known", name)
+		case len(values[name]) > 1:
+			return nil, fmt.Errorf("the attribute %.60q is there twice", name)
 		}
-		if name == "pin-value" {
-			return errors.New("pin-value: everyone on this machine can see it; use pin-source, a file, or the environment")
-		}
-		if err := set(u, name, values[name][0]); err != nil {
-			return err
-		}
+		out[name] = values[name][0]
 	}
-	return nil
-}
-
-func (u *URI) setPath(name, value string) error {
-	switch name {
-	case "token":
-		u.Token = value
-	case "serial":
-		u.Serial = value
-	case "object":
-		u.Object = value
-	case "id":
-		u.ID = []byte(value)
-	case "slot-id":
-		n, err := strconv.ParseUint(value, 10, 31)
-		if err != nil {
-			return errors.New("slot-id is not a number")
-		}
-		slot := int(n) //nolint:gosec // 31 bits
-		u.Slot = &slot
-	case "type":
-		if value != "private" {
-			return fmt.Errorf("its type %.60q is not private", value)
-		}
-	case "manufacturer", "model", "library-manufacturer", "library-description", "library-version",
-		"slot-manufacturer", "slot-description": // identify the token more closely than needed
-	default:
-		return fmt.Errorf("the attribute %.60q is not known", name)
-	}
-	return nil
-}
-
-func (u *URI) setQuery(name, value string) error {
-	switch name {
-	case "module-path":
-		if !filepath.IsAbs(value) {
-			return errors.New("module-path is not an absolute path")
-		}
-		u.Module = value
-	case "pin-source":
-		file := strings.TrimPrefix(strings.TrimPrefix(value, "file:"), "//")
-		if !filepath.IsAbs(file) {
-			return errors.New("pin-source is not a file: URI or absolute path")
-		}
-		u.PINFile = file
-	default:
-		return fmt.Errorf("the attribute %.60q is not known", name)
-	}
-	return nil
+	return out, nil
 }

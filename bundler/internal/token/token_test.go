@@ -57,17 +57,6 @@ func TestBadURIsAreExplained(t *testing.T) {
 	}
 }
 
-func TestBuildsWithoutTokensSaySo(t *testing.T) {
-	if token.Available {
-		t.Skip("this build has them")
-	}
-	u, err := token.ParseURI("pkcs11:token=a;object=b")
-	require.NoError(t, err)
-	_, err = token.Open(u, nil)
-	require.Equal(t, fault.Refused, fault.ReasonOf(err))
-	require.Contains(t, fault.HintOf(err), "-tags pkcs11")
-}
-
 func FuzzParseURI(f *testing.F) {
 	f.Add("pkcs11:token=a;object=b;id=%01?module-path=/x&pin-source=file:/y")
 	f.Fuzz(func(t *testing.T, s string) {
