@@ -1,9 +1,9 @@
 package services
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -11,13 +11,13 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -26,7 +26,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/shell"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
@@ -101,52 +101,46 @@ func balanced(name string, addresses ...string) placed {
 // that: who is connected to the dead host loses the connection, and no one notices
 // anything else.
 func TestClientsNoticeNothingButTheDeadOnesConnections(t *testing.T) {
-	program := toolchain.Installed(t, "haproxy")
 	site := newSite(t)
 	a, b, c := site.host("cp-a", ""), site.host("cp-b", "::1"), site.host("cp-c", "")
 
-	first := site.pod(program, a, b)
+	first := site.pod(site.text(a, b))
 	site.service.Store(&first.address)
 	onA, onB := site.hold("cp-a"), site.hold("cp-b")
 
 	b.die()
-	require.Error(t, onB.echo(), "a connection to a dead host cannot go on")
+	require.Error(t, must.Err(onB.ask()), "a connection to a dead host cannot go on")
 	for range 20 {
 		require.NoError(t, must.Err(site.ask()), "another host is tried")
 	}
-	require.NoError(t, onA.echo())
+	require.NoError(t, must.Err(onA.ask()))
 	b.live()
 	site.reached("cp-b")
 	onB = site.hold("cp-b")
 	end := site.load()
 
-	first.load(a, b, c) // as the kubelet changes a file, which the loop notices
+	first.load(t, site.text(a, b, c)) // as the kubelet changes a file, which the loop notices
 	site.reached("cp-c")
-	require.NoError(t, errors.Join(onA.echo(), onB.echo()), "a reload cuts nothing")
-	require.NoError(t, os.WriteFile(first.file, []byte("nonsense\n"), 0o600))
-	refused := func() bool { return strings.Contains(logged(first.log), "unknown keyword") }
+	require.NoError(t, errors.Join(must.Err(onA.ask()), must.Err(onB.ask())), "a reload cuts nothing")
+	first.load(t, "nonsense\n")
+	refused := func() bool { return strings.Contains(logged(first.Log), "unknown keyword") }
 	require.Eventually(t, refused, patience, time.Millisecond)
 	site.reached("cp-c")
 
-	second := site.pod(program, a, b, c)
+	second := site.pod(site.text(a, b, c))
 	site.service.Store(&second.address)
-	stopped := make(chan error, 1)
-	go func() {
-		stop := balancerStop(first.pid)
-		stopped <- exec.Command(stop[0], stop[1:]...).Run()
-	}()
-	told := func() bool { return strings.Contains(logged(first.log), "stop") }
+	hook := background(t, &shell.Shell{}, balancerStop(first.Pid())...)
+	told := func() bool { return strings.Contains(logged(first.Log), "stop") }
 	require.Eventually(t, told, patience, time.Millisecond, "the hook has told it")
-	late := site.dial(first.address) // by a node that does not know yet
-	require.NoError(t, late.echo(), "a pod that stops accepts for a while")
+	late := must.Have(dial(first.address))(t) // by a node that does not know yet
+	require.NoError(t, must.Err(late.ask()), "a pod that stops accepts for a while")
 	site.reached("cp-c")
-	require.NoError(t, onA.echo())
-	require.NoError(t, onB.echo())
-	require.Empty(t, first.ended, "the pod ended with connections open")
-	require.Empty(t, stopped, "the hook returned before the pod had ended")
+	require.NoError(t, errors.Join(must.Err(onA.ask()), must.Err(onB.ask())))
+	require.False(t, ended(first.Process), "the pod ended with connections open")
+	require.False(t, ended(hook), "the hook returned before the pod had ended")
 	require.NoError(t, errors.Join(onA.Close(), onB.Close(), late.Close()))
-	ended := func() bool { return len(first.ended)+len(stopped) == 2 }
-	require.Eventually(t, ended, patience, 20*time.Millisecond, "the pod ends with its last connection, then the hook")
+	both := func() bool { return ended(first.Process) && ended(hook) }
+	require.Eventually(t, both, patience, 20*time.Millisecond, "the pod ends with its last connection, then the hook")
 
 	require.NoError(t, end())
 	require.Positive(t, b.checks.Load())
@@ -154,7 +148,6 @@ func TestClientsNoticeNothingButTheDeadOnesConnections(t *testing.T) {
 
 // For workers the client's port is the host's, whichever of the range it is.
 func TestWorkersKeepThePort(t *testing.T) {
-	program := toolchain.Installed(t, "haproxy")
 	site := newSite(t)
 	kubelet := site.host("w-a", "")
 	const first = 31000
@@ -170,7 +163,7 @@ func TestWorkersKeepThePort(t *testing.T) {
 	}
 	b := balancer{first: first, last: first + 2, check: check{port: site.port}, every: often}
 	hosts := []placed{balanced("w-a", kubelet.addr.String())}
-	pod := site.run(program, b.text(hosts), site.addr())
+	pod := site.pod(b.text(hosts))
 	reached := func(port uint16) bool {
 		conn, err := net.Dial("tcp", netip.AddrPortFrom(pod.ip, port).String())
 		if err != nil {
@@ -187,7 +180,7 @@ func TestWorkersKeepThePort(t *testing.T) {
 	// A port with a check of its own does not ask the kubelet.
 	kubelet.die()
 	b.checks = []check{{port: first, plain: true}}
-	pod = site.run(program, b.text(hosts), site.addr())
+	pod = site.pod(b.text(hosts))
 	require.Eventually(t, func() bool { return !reached(first + 1) }, patience, 20*time.Millisecond)
 	require.True(t, reached(first))
 }
@@ -195,19 +188,16 @@ func TestWorkersKeepThePort(t *testing.T) {
 // site is a tenant's hosts, and the Service that leads clients to a pod.
 type site struct {
 	t       *testing.T
-	ca      pki.Authority
-	port    int32 // of all hosts
-	octet   int   // of its addresses: 127.octet.octet.n
+	program string // haproxy
+	port    int32  // of all hosts
+	octet   int    // of its addresses: 127.octet.octet.n, apart from those of other tests
 	next    int
 	service atomic.Pointer[string]
 }
 
 func newSite(t *testing.T) *site {
-	s := &site{t: t, ca: pki.Root(t, "tenant"), octet: 1 + rand.IntN(250)} //nolint:gosec // addresses, to be apart from other tests
-	l := must.Have(net.Listen("tcp", "[::1]:0"))(t)
-	s.port = int32(l.Addr().(*net.TCPAddr).Port) //nolint:gosec // a port
-	require.NoError(t, l.Close())
-	return s
+	free := netip.MustParseAddrPort(freeAddress(t, "::1"))
+	return &site{t: t, program: toolchain.Installed(t, "haproxy"), octet: 1 + rand.IntN(250), port: int32(free.Port())}
 }
 
 func (s *site) addr() netip.Addr {
@@ -215,21 +205,19 @@ func (s *site) addr() netip.Addr {
 	return netip.AddrFrom4([4]byte{127, byte(s.octet), byte(os.Getpid()), byte(s.next)})
 }
 
+func (s *site) at(ip netip.Addr) string { return netip.AddrPortFrom(ip, uint16(s.port)).String() }
+
 // host is a backend: an API server as far as a load balancer sees it.
 type host struct {
 	site   *site
 	name   string
 	addr   netip.Addr
-	cert   tls.Certificate
-	server *http.Server
+	server *httptest.Server
 	checks atomic.Int64
 }
 
 func (s *site) host(name, ip string) *host {
-	leaf := s.ca.Issue(s.t, pki.Spec{
-		Name: name, DNS: []string{"kubernetes"}, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	})
-	h := &host{site: s, name: name, cert: leaf.TLS()}
+	h := &host{site: s, name: name}
 	if h.addr = s.addr(); ip != "" {
 		h.addr = netip.MustParseAddr(ip)
 	}
@@ -247,41 +235,17 @@ func (h *host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *host) live() {
-	l := must.Have(net.Listen("tcp", h.site.at(h.addr)))(h.site.t)
-	server := &http.Server{
-		Handler: h, ReadHeaderTimeout: patience, ErrorLog: log.New(io.Discard, "", 0),
-		TLSConfig: &tls.Config{Certificates: []tls.Certificate{h.cert}, MinVersion: tls.VersionTLS12},
-	}
-	h.server = server
-	go func() { _ = server.ServeTLS(l, "", "") }()
+	server := &http.Server{Handler: h, ReadHeaderTimeout: patience, ErrorLog: log.New(io.Discard, "", 0)}
+	h.server = &httptest.Server{Config: server, Listener: must.Have(net.Listen("tcp", h.site.at(h.addr)))(h.site.t)}
+	h.server.StartTLS()
 }
 
-func (h *host) die() { _ = h.server.Close() }
-
-type pod struct {
-	ip      netip.Addr
-	address string
-	pid     int
-	file    string
-	site    *site
-	ended   chan error
-	log     string // file
-}
-
-func (s *site) pod(program string, hosts ...*host) *pod {
-	return s.run(program, s.text(hosts), s.addr())
-}
-
-func (s *site) at(ip netip.Addr) string { return netip.AddrPortFrom(ip, uint16(s.port)).String() }
-
-func (p *pod) load(hosts ...*host) {
-	require.NoError(p.site.t, os.WriteFile(p.file, []byte(p.site.text(hosts)), 0o600))
-}
+func (h *host) die() { _ = h.server.Config.Close() } // with its connections
 
 // often is also what a host has for a TLS handshake, which takes its time on a busy machine.
 const often = 2 * time.Second
 
-func (s *site) text(hosts []*host) string {
+func (s *site) text(hosts ...*host) string {
 	var all []placed
 	for _, h := range hosts {
 		all = append(all, balanced(h.name, h.addr.String()))
@@ -290,94 +254,80 @@ func (s *site) text(hosts []*host) string {
 	return b.text(all)
 }
 
-func (s *site) run(program, text string, ip netip.Addr) *pod {
-	file := filepath.Join(s.t.TempDir(), ip.String()+".cfg")
-	require.NoError(s.t, os.WriteFile(file, []byte(text), 0o600))
-	output := filepath.Join(s.t.TempDir(), "log") // beside no file that makes it load again
-	out := must.Have(os.Create(output))(s.t)
-	s.t.Cleanup(func() { _ = out.Close() })
-	command := balancerCommand(file)
-	cmd := exec.Command(command[0], command[1:]...)
-	cmd.Env = append(os.Environ(), balancerIP+"="+ip.String(), "PATH="+filepath.Dir(program)+":"+os.Getenv("PATH"))
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Stdout, cmd.Stderr = out, out
-	require.NoError(s.t, cmd.Start())
-	p := &pod{
-		site: s, file: file, ip: ip, log: output, address: s.at(ip), pid: cmd.Process.Pid, ended: make(chan error, 1),
-	}
-	exited := make(chan struct{})
-	go func() {
-		p.ended <- cmd.Wait()
-		close(exited)
-	}()
-	s.t.Cleanup(func() {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-		<-exited
-		if s.t.Failed() {
-			s.t.Logf("%s:\n%s", file, logged(p.log))
-		}
-	})
+type pod struct {
+	*shell.Process
+	ip      netip.Addr
+	address string
+	file    string
+}
+
+func (p *pod) load(t *testing.T, text string) {
+	require.NoError(t, os.WriteFile(p.file, []byte(text), 0o600))
+}
+
+// pod runs a load balancer's container until it serves.
+func (s *site) pod(text string) *pod {
+	ip := s.addr()
+	p := &pod{ip: ip, address: s.at(ip), file: filepath.Join(s.t.TempDir(), balancerFile)}
+	p.load(s.t, text)
+	env := []string{balancerIP + "=" + ip.String(), "PATH=" + filepath.Dir(s.program) + ":" + os.Getenv("PATH")}
+	p.Process = background(s.t, &shell.Shell{Env: env}, balancerCommand(p.file)...)
 	health := "http://" + netip.AddrPortFrom(ip, balancerHealth).String() + "/healthz"
 	require.Eventually(s.t, func() bool {
 		resp, err := http.Get(health) //nolint:gosec,noctx // of the pod just started
-		if err != nil {
-			return false
-		}
-		return resp.Body.Close() == nil && resp.StatusCode == http.StatusOK
+		return err == nil && resp.Body.Close() == nil && resp.StatusCode == http.StatusOK
 	}, patience, 10*time.Millisecond)
 	return p
 }
 
 // held is a client whose only connection, through a load balancer to one host, stays open.
-type held struct {
-	net.Conn
-	ask func() (string, error)
+type held struct{ *tls.Conn }
+
+func dial(address string) (held, error) {
+	conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
+	return held{conn}, err
 }
 
-func (s *site) dial(address string) *held {
-	conn := must.Have(net.Dial("tcp", address))(s.t)
-	s.t.Cleanup(func() { _ = conn.Close() })
-	client := s.client(func(context.Context, string, string) (net.Conn, error) { return conn, nil })
-	return &held{conn, func() (string, error) { return get(client, address) }}
-}
-
-func (s *site) client(dial func(ctx context.Context, network, address string) (net.Conn, error)) *http.Client {
-	return &http.Client{Timeout: patience, Transport: &http.Transport{
-		DialContext: dial, DisableKeepAlives: dial == nil,
-		TLSClientConfig: &tls.Config{RootCAs: s.ca.Pool(), ServerName: "kubernetes", MinVersion: tls.VersionTLS12},
-	}}
-}
-
-func get(client *http.Client, address string) (string, error) {
-	resp, err := client.Get("https://" + address + "/") //nolint:noctx // a test's
+// ask returns the name of the host that answers.
+func (h held) ask() (string, error) {
+	_ = h.SetDeadline(time.Now().Add(patience))
+	if _, err := io.WriteString(h, "GET / HTTP/1.1\r\nHost: any\r\n\r\n"); err != nil {
+		return "", err
+	}
+	answer, err := http.ReadResponse(bufio.NewReader(h), nil)
 	if err != nil {
 		return "", err
 	}
-	defer resp.Body.Close() //nolint:errcheck // read only
-	name, err := io.ReadAll(resp.Body)
+	name, err := io.ReadAll(answer.Body)
 	return string(name), err
 }
 
-func (s *site) hold(name string) *held {
-	for range 1000 {
-		h := s.dial(*s.service.Load())
+// hold makes connections through the Service until one leads to a host.
+func (s *site) hold(name string) (h held) {
+	require.Eventually(s.t, func() bool {
+		conn, err := dial(*s.service.Load())
+		if err != nil {
+			return false
+		}
+		h = conn
 		if got, err := h.ask(); err == nil && got == name {
-			return h
+			return true
 		}
 		_ = h.Close()
-		time.Sleep(20 * time.Millisecond)
-	}
-	s.t.Fatalf("no connection is led to %s", name)
-	return nil
-}
-
-func (h *held) echo() error {
-	_, err := h.ask()
-	return err
+		return false
+	}, patience, 10*time.Millisecond, name)
+	return h
 }
 
 // ask makes a new connection through the Service and asks who answers.
-func (s *site) ask() (string, error) { return get(s.client(nil), *s.service.Load()) }
+func (s *site) ask() (string, error) {
+	h, err := dial(*s.service.Load())
+	if err != nil {
+		return "", err
+	}
+	defer h.Close() //nolint:errcheck // read only
+	return h.ask()
+}
 
 // reached waits until new connections are led to a host.
 func (s *site) reached(name string) {

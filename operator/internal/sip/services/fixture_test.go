@@ -3,6 +3,7 @@ package services
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -63,7 +64,6 @@ func (in input) render() Set {
 }
 
 func full(t testing.TB) input {
-	t.Helper()
 	in := Input{
 		Cluster: types.NamespacedName{Namespace: "tenants", Name: "one"},
 		Spec: airship.Services{
@@ -122,7 +122,6 @@ func bmHost(name string, addresses ...string) Host {
 }
 
 func rendered(t testing.TB, in input) Set {
-	t.Helper()
 	set := in.render()
 	for _, s := range set {
 		require.NoError(t, s.Err, s.Name)
@@ -131,27 +130,20 @@ func rendered(t testing.TB, in input) Set {
 }
 
 func (s Set) of(t testing.TB, kind Kind) Service {
-	t.Helper()
-	for _, one := range s {
-		if one.Kind == kind {
-			return one
-		}
-	}
-	t.Fatalf("no service %s", kind)
-	return Service{}
+	i := slices.IndexFunc(s, func(one Service) bool { return one.Kind == kind })
+	require.GreaterOrEqual(t, i, 0, kind)
+	return s[i]
 }
 
 func object[T any](t testing.TB, s Service, kind, name string) T {
-	t.Helper()
-	for _, u := range s.Objects {
-		if u.GetKind() == kind && u.GetName() == name {
-			var out T
-			require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, &out, true))
-			return out
-		}
-	}
-	t.Fatalf("%s has no %s %s", s.Name, kind, name)
-	panic("not reached")
+	i := slices.IndexFunc(s.Objects, func(u *unstructured.Unstructured) bool {
+		return u.GetKind() == kind && u.GetName() == name
+	})
+	require.GreaterOrEqual(t, i, 0, "%s has no %s %s", s.Name, kind, name)
+	var out T
+	convert := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation
+	require.NoError(t, convert(s.Objects[i].Object, &out, true))
+	return out
 }
 
 func (s Service) deployment(t testing.TB) appsv1.Deployment {
@@ -168,7 +160,6 @@ func (s Service) config(t testing.TB) map[string]string {
 
 // keep returns the Secrets that a pass has left on the cluster.
 func keep(t testing.TB, set Set) map[string]Secret {
-	t.Helper()
 	kept := map[string]Secret{}
 	for _, s := range set {
 		for _, u := range s.Objects {

@@ -2,8 +2,6 @@ package services
 
 import (
 	"bufio"
-	"bytes"
-	"context"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
@@ -19,6 +17,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -38,6 +37,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/jumphost"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/shell"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
@@ -47,7 +47,7 @@ const patience = 2 * time.Minute
 // rendered for that, and gets a token with the user's name.
 func TestUsersLogIn(t *testing.T) {
 	program := toolchain.Path(t, "dex")
-	web, telemetry := freeAddress(t), freeAddress(t)
+	web, telemetry := freeAddress(t, "127.0.0.1"), freeAddress(t, "127.0.0.1")
 	in := full(t)
 	in.Now, in.Spec.Auth[0].Issuer = time.Now(), "https://"+web+"/login"
 	set := rendered(t, in)
@@ -91,7 +91,6 @@ func TestUsersLogIn(t *testing.T) {
 // dexAccount returns the file by which Dex reaches an API server, with the shipped kinds, as the account that
 // its pod has, with its rights and no more.
 func dexAccount(t *testing.T) string {
-	t.Helper()
 	cfg := cluster.Config(t)
 	namespace := cluster.Namespace(t, cfg)
 	admin := cluster.Client(t, cfg)
@@ -112,7 +111,6 @@ func dexAccount(t *testing.T) string {
 // runDex runs what was rendered, with the pod's folders and ports moved to where a test
 // can have them.
 func runDex(t *testing.T, program string, s Service, moved map[string]string) (end func()) {
-	t.Helper()
 	dir := t.TempDir()
 	certificate := object[corev1.Secret](t, s, "Secret", s.Name+"-tls").Data
 	for _, key := range []string{"tls.crt", "tls.key"} {
@@ -129,28 +127,45 @@ func runDex(t *testing.T, program string, s Service, moved map[string]string) (e
 
 	container := s.deployment(t).Spec.Template.Spec.Containers[0]
 	require.Equal(t, []string{"dex", "serve", dexDir + "/" + dexConfig}, container.Command)
-	cmd := exec.Command(program, "serve", file)
+	sh := &shell.Shell{Env: []string{"HOME=" + dir}}
 	for _, e := range container.Env {
-		cmd.Env = append(cmd.Env, e.Name+"="+e.Value)
+		sh.Env = append(sh.Env, e.Name+"="+e.Value)
 	}
-	cmd.Env = append(cmd.Env, "HOME="+dir)
-	var output bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &output, &output
-	require.NoError(t, cmd.Start())
-	end = func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	}
+	dex := background(t, sh, program, "serve", file)
 	t.Cleanup(func() {
-		end()
-		if t.Failed() {
-			t.Log(output.String())
-		}
+		dex.Kill()
 		for _, secret := range []string{clientSecret, bindPassword, password, string(passwordHash())} {
-			require.NotContains(t, output.String(), secret)
+			require.NotContains(t, logged(dex.Log), secret)
 		}
 	})
-	return end
+	return dex.Kill
+}
+
+// background runs a command until the test ends.
+func background(t *testing.T, sh *shell.Shell, command ...string) *shell.Process {
+	p := must.Have(sh.Start(filepath.Join(t.TempDir(), "log"), command[0], command[1:]...))(t)
+	t.Cleanup(func() {
+		_ = syscall.Kill(-p.Pid(), syscall.SIGKILL) // with its children
+		<-p.Ended
+		if t.Failed() {
+			t.Logf("%v:\n%s", command, logged(p.Log))
+		}
+	})
+	return p
+}
+
+func ended(p *shell.Process) bool {
+	select {
+	case <-p.Ended:
+		return true
+	default:
+		return false
+	}
+}
+
+func logged(file string) string {
+	data, err := os.ReadFile(file)
+	return fmt.Sprint(string(data), err)
 }
 
 const callback = "https://console.site/callback"
@@ -177,7 +192,6 @@ func browser(t *testing.T, trusted []byte) *http.Client {
 // code logs alice in, and returns the code that the console is given; "" if the password is not
 // taken.
 func code(t *testing.T, user *http.Client, console oauth2.Config, password string) string {
-	t.Helper()
 	form := must.Have(user.Get(console.AuthCodeURL("abc", oauth2.SetAuthURLParam("connector_id", "local"))))(t)
 	require.NoError(t, form.Body.Close())
 	require.Equal(t, http.StatusOK, form.StatusCode, form.Request.URL)
@@ -193,8 +207,8 @@ func code(t *testing.T, user *http.Client, console oauth2.Config, password strin
 	return to.Query().Get("code")
 }
 
-func freeAddress(t *testing.T) string {
-	l := must.Have(net.Listen("tcp", "127.0.0.1:0"))(t)
+func freeAddress(t *testing.T, ip string) string {
+	l := must.Have(net.Listen("tcp", net.JoinHostPort(ip, "0")))(t)
 	require.NoError(t, l.Close())
 	return l.Addr().String()
 }
@@ -288,12 +302,10 @@ type jumpServer struct {
 // runJumpHost runs the container of a jump host in a root directory with what the image and the kubelet
 // put there. It is the pod's user in a user namespace.
 func runJumpHost(t *testing.T, sshd string, set Set) jumpServer {
-	t.Helper()
 	service := set.of(t, JumpHost)
 	pod := service.deployment(t).Spec.Template.Spec
 	root := t.TempDir()
 	put := func(name string, data []byte, mode os.FileMode) {
-		t.Helper()
 		require.NoError(t, os.MkdirAll(filepath.Join(root, filepath.Dir(name)), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(root, name), data, mode))
 	}
@@ -330,32 +342,18 @@ func runJumpHost(t *testing.T, sshd string, set Set) jumpServer {
 	require.NoError(t, toolchain.Programs(t.Context(), root, "./operator/cmd/vdo-jumphost"))
 
 	kept := must.Have(ssh.ParsePrivateKey(keep(t, set)[service.Name+"-host-keys"][jumphost.HostKey]))(t)
-	s := jumpServer{address: freeAddress(t), hostKey: kept.PublicKey(), log: filepath.Join(t.TempDir(), "log")}
+	require.Empty(t, pod.Containers[0].Command, "the image's entrypoint")
+	s := jumpServer{address: freeAddress(t, "127.0.0.1"), hostKey: kept.PublicKey()}
 	_, port, err := net.SplitHostPort(s.address)
 	require.NoError(t, err)
-	require.Empty(t, pod.Containers[0].Command, "the image's entrypoint")
-	ctx, stop := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, "/vdo-jumphost", append(pod.Containers[0].Args, "-p", port)...)
-	log := must.Have(os.Create(s.log))(t)
-	t.Cleanup(func() { _ = log.Close() })
-	cmd.Stdout, cmd.Stderr, cmd.Dir, cmd.Env = log, log, "/", []string{}
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Chroot: root, Cloneflags: syscall.CLONE_NEWUSER, Setpgid: true,
-		UidMappings: []syscall.SysProcIDMap{{ContainerID: int(user), HostID: os.Getuid(), Size: 1}},
-		GidMappings: []syscall.SysProcIDMap{{ContainerID: int(user), HostID: os.Getgid(), Size: 1}},
-	}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		stop()
-		_ = cmd.Wait()
-	})
+	id := strconv.Itoa(int(user))
+	command := append([]string{
+		"unshare", "--user", "--map-user=" + id, "--map-group=" + id, "--root=" + root, "/vdo-jumphost",
+	}, pod.Containers[0].Args...)
+	s.log = background(t, &shell.Shell{}, append(command, "-p", port)...).Log
 	require.Eventually(t, func() bool {
 		conn, err := net.Dial("tcp", s.address)
-		if err == nil {
-			_ = conn.Close()
-		}
-		return err == nil
+		return err == nil && conn.Close() == nil
 	}, patience, 20*time.Millisecond)
 	return s
 }
@@ -366,13 +364,7 @@ func (s jumpServer) dial(user string, by ssh.Signer) (*ssh.Client, error) {
 	})
 }
 
-func logged(file string) string {
-	data, err := os.ReadFile(file)
-	return fmt.Sprint(string(data), err)
-}
-
 func (s jumpServer) options(t *testing.T, by sshUser, args ...string) []string {
-	t.Helper()
 	key, known := filepath.Join(t.TempDir(), "key"), filepath.Join(t.TempDir(), "known_hosts")
 	require.NoError(t, os.WriteFile(key, by.pem, 0o600))
 	host, port, err := net.SplitHostPort(s.address)
@@ -390,7 +382,6 @@ type sshUser struct {
 }
 
 func newUser(t *testing.T) sshUser {
-	t.Helper()
 	key := must.Have(new(rendering).hostKey())(t)
 	signer := must.Have(ssh.ParsePrivateKey(key))(t)
 	return sshUser{signer, key}
@@ -399,7 +390,6 @@ func newUser(t *testing.T) sshUser {
 func (u sshUser) line() string { return string(ssh.MarshalAuthorizedKey(u.PublicKey())) }
 
 func (u sshUser) certifies(t *testing.T, other sshUser, principal string) ssh.Signer {
-	t.Helper()
 	cert := &ssh.Certificate{
 		Key: other.PublicKey(), CertType: ssh.UserCert, ValidPrincipals: []string{principal}, ValidBefore: ssh.CertTimeInfinity,
 		Permissions: ssh.Permissions{Extensions: map[string]string{"permit-port-forwarding": ""}},
@@ -410,7 +400,6 @@ func (u sshUser) certifies(t *testing.T, other sshUser, principal string) ssh.Si
 
 // echoServer answers with what it is told, on an address that sshd does not have by itself.
 func echoServer(t *testing.T) netip.AddrPort {
-	t.Helper()
 	l := must.Have(net.Listen("tcp", fmt.Sprintf("127.67.%d.%d:0", os.Getpid()%250, 1+os.Getpid()/250%250)))(t)
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
@@ -429,7 +418,6 @@ func echoServer(t *testing.T) netip.AddrPort {
 }
 
 func session(t *testing.T, client *ssh.Client) *ssh.Session {
-	t.Helper()
 	s := must.Have(client.NewSession())(t)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
