@@ -243,11 +243,11 @@ func alerts() (string, error) {
 	return fmt.Sprintf(head, "Alerts") + table(titles, rows...), nil
 }
 
-// metrics lists the metrics of the operator from the calls that describe them.
+// metrics lists the metrics of the operators from the calls that describe them.
 func metrics() (string, error) {
 	var rows [][]string
-	for _, name := range []string{"metrics", "site"} {
-		file, err := parser.ParseFile(token.NewFileSet(), "operator/internal/metrics/"+name+".go", nil, 0)
+	for _, name := range []string{"metrics/metrics", "metrics/site", "controller/sipcluster/meter"} {
+		file, err := parser.ParseFile(token.NewFileSet(), "operator/internal/"+name+".go", nil, 0)
 		if err != nil {
 			return "", err
 		}

@@ -6,15 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,7 +28,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
 func digest(c string) string { return "sha256:" + strings.Repeat(c, 64) }
@@ -168,23 +163,21 @@ func TestAHostNamesNoSecretOfAnotherNamespace(t *testing.T) {
 	require.ErrorContains(t, err, "it names the Secret others/n, of another namespace")
 }
 
-func metered(t *testing.T, m *Meter) (series map[string]float64, families map[string]*dto.MetricFamily, err error) {
-	t.Helper()
+func metered(t *testing.T, m *Meter) (map[string]float64, error) {
 	registry := prometheus.NewPedanticRegistry()
 	require.NoError(t, registry.Register(m))
 	all, err := registry.Gather()
-	series, families = map[string]float64{}, map[string]*dto.MetricFamily{}
+	series := map[string]float64{}
 	for _, f := range all {
-		families[f.GetName()] = f
 		for _, one := range f.GetMetric() {
 			name := f.GetName()
 			for _, l := range one.GetLabel() {
 				name += " " + l.GetValue()
 			}
-			series[name] = one.GetGauge().GetValue() + one.GetCounter().GetValue()
+			series[name] = one.GetGauge().GetValue()
 		}
 	}
-	return series, families, err
+	return series, err
 }
 
 func hostIn(name, claim string, operational string) *choose.BareMetalHost {
@@ -204,7 +197,6 @@ func ready(name string, status metav1.ConditionStatus, reason string) *airship.S
 
 // site has a host in each state, and a SIPCluster of each kind.
 func site(t *testing.T) *Meter {
-	t.Helper()
 	labelled, old := hostIn("labelled", "Worker t/one", "OK"), hostIn("old", "", "OK")
 	for name, o := range map[string]*choose.BareMetalHost{"one": labelled, "gone": old} {
 		o.Labels = map[string]string{
@@ -223,8 +215,7 @@ func site(t *testing.T) *Meter {
 }
 
 func TestHostsAndServicesAreMetered(t *testing.T) {
-	m := site(t)
-	series, _, err := metered(t, m)
+	series, err := metered(t, site(t))
 	require.NoError(t, err)
 	maps.DeleteFunc(series, func(name string, _ float64) bool { return strings.HasPrefix(name, "vdo_sip_build_info") })
 	require.Equal(t, map[string]float64{
@@ -243,28 +234,8 @@ func TestAScrapeFailsWhereHostsCannotBeRead(t *testing.T) {
 	failing := interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
 		return errors.New("the cache is not filled")
 	}}
-	_, _, err := metered(t, NewMeter(interceptor.NewClient(fake.NewClientBuilder().Build(), failing), "v1"))
+	_, err := metered(t, NewMeter(interceptor.NewClient(fake.NewClientBuilder().Build(), failing), "v1"))
 	require.ErrorContains(t, err, "the cache is not filled")
-}
-
-func TestTheTableOfSIPMetricsIsWhatIsServed(t *testing.T) {
-	_, families, err := metered(t, site(t))
-	require.NoError(t, err)
-	text, err := os.ReadFile(filepath.Join(toolchain.Root(), "deploy", "sip", "monitoring", "README.md"))
-	require.NoError(t, err)
-	table := map[string]string{}
-	for _, row := range regexp.MustCompile("(?m)^\\| `(vdo_\\w+)` (.*)$").FindAllStringSubmatch(string(text), -1) {
-		table[row[1]] = row[2]
-	}
-	served := map[string]string{}
-	for name, f := range families {
-		var labels []string
-		for _, l := range f.GetMetric()[0].GetLabel() {
-			labels = append(labels, "`"+l.GetName()+"`")
-		}
-		served[name] = fmt.Sprintf("| %s | %s | %s |", strings.ToLower(f.GetType().String()), strings.Join(labels, ", "), strings.TrimSuffix(f.GetHelp(), "."))
-	}
-	require.Equal(t, served, table)
 }
 
 // A deletion that cannot go on is tried again each minute, and soon only while its own work goes on.
