@@ -2,7 +2,6 @@ package sipcluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -23,10 +22,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -54,10 +51,9 @@ type world struct {
 	testing.TB
 	client.WithWatch
 	own    client.WithWatch // the operator's
-	ns     string           // of SIPClusters
+	ns     string           // of SIPClusters, and the flavor of hosts
 	system string           // the operator's
 	metal  string           // of hosts
-	flavor string
 	now    time.Time
 	port   int32 // the first of a few that no other world uses
 	// writes that operators have made.
@@ -74,25 +70,12 @@ var access struct {
 
 var worlds atomic.Int32
 
-func connect(t testing.TB, cfg *rest.Config) {
-	t.Helper()
-	metal3.Install(t, cfg)
-	scheme := runtime.NewScheme()
-	require.NoError(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), airship.AddToScheme(scheme), choose.AddToScheme(metal3.Kind.Version)(scheme)))
-	admin, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme})
-	require.NoError(t, err)
-	require.NoError(t, cluster.SIPOperator.Grant(t.Context(), admin))
-	access.admin = admin
-	access.account, access.refused = cluster.SIPOperator.Within(cfg)
-}
-
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // through is the operator's client, by way of a hook that sends each request, or answers it.
 func (w *world) through(hook func(*http.Request, http.RoundTripper) (*http.Response, error)) client.WithWatch {
-	w.Helper()
 	cfg := rest.CopyConfig(access.account)
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (*http.Response, error) { return hook(r, next) })
@@ -113,10 +96,13 @@ func (w *world) counting(r *http.Request, next http.RoundTripper) (*http.Respons
 }
 
 func start(t testing.TB) (*world, *Reconciler) {
-	t.Helper()
 	cfg := cluster.Config(t)
 	if access.admin == nil {
-		connect(t, cfg)
+		metal3.Install(t, cfg)
+		require.NoError(t, choose.AddToScheme(metal3.Kind.Version)(cluster.Scheme()))
+		access.admin = cluster.Client(t, cfg)
+		access.account, access.refused = cluster.SIPOperator.Within(cfg)
+		require.NoError(t, cluster.SIPOperator.Grant(t.Context(), access.admin))
 	}
 	c := access.admin
 	access.refused.Forget()
@@ -126,7 +112,7 @@ func start(t testing.TB) (*world, *Reconciler) {
 		ns: cluster.Namespace(t, cfg), system: cluster.Namespace(t, cfg), metal: cluster.Namespace(t, cfg),
 		now: time.Now(), port: 30000 + 20*worlds.Add(1),
 	}
-	w.flavor, w.own = w.ns, w.through(w.counting)
+	w.own = w.through(w.counting)
 	t.Cleanup(w.forget)
 	w.permit(map[string]any{"names": []any{w.ns}})
 	require.NoError(t, cluster.SIPOperator.GrantIn(t.Context(), c, w.system))
@@ -146,7 +132,6 @@ func (w *world) forget() {
 
 // permit replaces the HostDeployPolicy beside the hosts; nil leaves none.
 func (w *world) permit(namespaces map[string]any) {
-	w.Helper()
 	o := hostDeployPolicy(w.metal, namespaces)
 	require.NoError(w, client.IgnoreNotFound(w.Delete(w.Context(), o.DeepCopy())))
 	if namespaces != nil {
@@ -190,24 +175,21 @@ func (b bundles) Open(context.Context) (services.Images, []byte, error) {
 
 // hosts makes free ones with addresses, each in a rack of its own.
 func (w *world) hosts(names ...string) {
-	w.Helper()
 	for _, name := range names {
 		w.host(metal3.Host{Name: name, Labels: map[string]string{"rack": name}, Address: fmt.Sprintf("10.1.%d.%d", len(name), name[len(name)-1])})
 	}
 }
 
 func (w *world) host(h metal3.Host) {
-	w.Helper()
 	h.Namespace = w.metal
 	if h.Labels == nil {
 		h.Labels = map[string]string{}
 	}
-	h.Labels["flavor"] = w.flavor
+	h.Labels["flavor"] = w.ns
 	require.NoError(w, metal3.Create(w.Context(), w, h))
 }
 
 func (w *world) bare(name string) *choose.BareMetalHost {
-	w.Helper()
 	o := &choose.BareMetalHost{}
 	require.NoError(w, w.Get(w.Context(), types.NamespacedName{Namespace: w.metal, Name: name}, o))
 	return o
@@ -215,7 +197,6 @@ func (w *world) bare(name string) *choose.BareMetalHost {
 
 // edit changes a host as someone else does: all but its status.
 func (w *world) edit(name string, change func(*choose.BareMetalHost)) {
-	w.Helper()
 	o := w.bare(name)
 	patch := client.MergeFrom(o.DeepCopyObject().(*choose.BareMetalHost)) //nolint:forcetypeassert,errcheck // it is one
 	change(o)
@@ -223,13 +204,11 @@ func (w *world) edit(name string, change func(*choose.BareMetalHost)) {
 }
 
 func (w *world) note(name, key, value string) {
-	w.Helper()
 	w.edit(name, func(o *choose.BareMetalHost) { metav1.SetMetaDataAnnotation(&o.ObjectMeta, key, value) })
 }
 
 // adopt has hosts adopted by the SIPCluster t.
 func (w *world) adopt(role airship.Role, names ...string) {
-	w.Helper()
 	for _, name := range names {
 		w.note(name, airship.AnnotationClaim, string(role)+" "+w.ns+"/t")
 	}
@@ -237,14 +216,12 @@ func (w *world) adopt(role airship.Role, names ...string) {
 
 // use has a machine of no known kind use a host, or none.
 func (w *world) use(name string, used bool) {
-	w.Helper()
 	w.edit(name, func(o *choose.BareMetalHost) {
 		o.Spec.ConsumerRef = map[bool]corev1.ObjectReference{true: {Kind: "Metal3Machine", Namespace: "t", Name: "m"}}[used]
 	})
 }
 
 func (w *world) fails(name string, broken bool) {
-	w.Helper()
 	w.reports(name, map[bool]string{
 		true: `{"operationalStatus":"error","errorType":"power management error"}`, false: `{"operationalStatus":"OK","errorType":""}`,
 	}[broken])
@@ -252,12 +229,10 @@ func (w *world) fails(name string, broken bool) {
 
 // reports changes a host's status as Metal3 does.
 func (w *world) reports(name, status string) {
-	w.Helper()
 	require.NoError(w, w.Status().Patch(w.Context(), w.bare(name), merge(`{"status":`+status+`}`)))
 }
 
 func (w *world) find(name string) *airship.SIPCluster {
-	w.Helper()
 	s := &airship.SIPCluster{}
 	err := w.Get(w.Context(), types.NamespacedName{Namespace: w.ns, Name: name}, s)
 	if apierrors.IsNotFound(err) {
@@ -270,7 +245,6 @@ func (w *world) find(name string) *airship.SIPCluster {
 // sip makes a SIPCluster of a spec in YAML, where FLAVOR selects this world's hosts
 // PORT1 to PORT4 are ports of its own, and the first jump host has a key.
 func (w *world) sip(name, spec string) *airship.SIPCluster {
-	w.Helper()
 	s := &airship.SIPCluster{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name}}
 	w.parse(spec, &s.Spec)
 	require.NoError(w, w.Create(w.Context(), s))
@@ -278,8 +252,7 @@ func (w *world) sip(name, spec string) *airship.SIPCluster {
 }
 
 func (w *world) parse(spec string, into *airship.SIPClusterSpec) {
-	w.Helper()
-	spec = strings.ReplaceAll(spec, "FLAVOR", "labelSelector: {matchLabels: {flavor: "+w.flavor+"}}")
+	spec = strings.ReplaceAll(spec, "FLAVOR", "labelSelector: {matchLabels: {flavor: "+w.ns+"}}")
 	key := "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIE0IuIJYGZJxOCxWkqgqS5jTmJ5n2f7dRlVYqP7mJtZ2"
 	spec = strings.ReplaceAll(spec, "jumpHost: [{", "jumpHost: [{sshAuthorizedKeys: ["+key+"], ")
 	for i, port := range []string{"PORT1", "PORT2", "PORT3", "PORT4"} {
@@ -289,7 +262,6 @@ func (w *world) parse(spec string, into *airship.SIPClusterSpec) {
 }
 
 func (w *world) change(name, spec string) {
-	w.Helper()
 	s := w.get(name)
 	s.Spec = airship.SIPClusterSpec{}
 	w.parse(spec, &s.Spec)
@@ -297,14 +269,12 @@ func (w *world) change(name, spec string) {
 }
 
 func (w *world) get(name string) *airship.SIPCluster {
-	w.Helper()
 	s := w.find(name)
 	require.NotNil(w, s, name)
 	return s
 }
 
 func (w *world) ready(name string) metav1.Condition {
-	w.Helper()
 	c := meta.FindStatusCondition(w.get(name).Status.Conditions, v1alpha1.ConditionReady)
 	require.NotNil(w, c)
 	return *c
@@ -332,7 +302,6 @@ func read[T any, P interface {
 	*T
 	client.Object
 }](w *world, name string) *T {
-	w.Helper()
 	o := P(new(T))
 	require.NoError(w, w.Get(w.Context(), types.NamespacedName{Namespace: w.home("t"), Name: name}, o))
 	return (*T)(o)
@@ -368,7 +337,6 @@ func active(n int) string { return replace(balanced, "active: 2", fmt.Sprintf("a
 
 // settled makes hosts, and the SIPCluster t of a spec, and settles.
 func (w *world) settled(r *Reconciler, spec string, hosts ...string) *airship.SIPCluster {
-	w.Helper()
 	w.hosts(hosts...)
 	w.sip("t", spec)
 	w.settle(r, "t")
@@ -377,7 +345,6 @@ func (w *world) settled(r *Reconciler, spec string, hosts ...string) *airship.SI
 
 // served is a SIPCluster t with the hosts a and b and a load balancer that leads to them.
 func (w *world) served(r *Reconciler) *airship.SIPCluster {
-	w.Helper()
 	s := w.settled(r, balanced, "a", "b")
 	w.stands(r, "t", airship.ReasonSucceeded, "a", "b")
 	return s
@@ -385,7 +352,6 @@ func (w *world) served(r *Reconciler) *airship.SIPCluster {
 
 // settle makes passes, with Deployments that roll out between them, until no one writes.
 func (w *world) settle(r *Reconciler, name string) {
-	w.Helper()
 	for range 40 {
 		before := w.writes.Load()
 		require.NoError(w, w.pass(r, name))
@@ -393,12 +359,11 @@ func (w *world) settle(r *Reconciler, name string) {
 			return
 		}
 	}
-	w.Fatal("it does not settle")
+	require.Fail(w, "it does not settle")
 }
 
 // stands settles, and checks what Ready says and which hosts are labelled, and claimed.
 func (w *world) stands(r *Reconciler, name, reason string, hosts ...string) {
-	w.Helper()
 	w.settle(r, name)
 	require.Equal(w, reason, w.ready(name).Reason, w.ready(name).Message)
 	require.Equal(w, hosts, names(w.labelled(name)))
@@ -412,7 +377,6 @@ func (w *world) labels(name string) client.MatchingLabels {
 
 // made are the objects of a kind that operators have made for a SIPCluster, in whatever namespace.
 func (w *world) made(kind schema.GroupVersionKind, name string) []metav1.PartialObjectMetadata {
-	w.Helper()
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(kind)
 	require.NoError(w, w.List(w.Context(), list, w.labels(name)))
@@ -421,7 +385,6 @@ func (w *world) made(kind schema.GroupVersionKind, name string) []metav1.Partial
 
 // objects names all that operators have made for a SIPCluster.
 func (w *world) objects(name string) (all []string) {
-	w.Helper()
 	for _, kind := range kinds {
 		for _, o := range w.made(kind, name) {
 			all = append(all, o.Namespace+"/"+o.Name)
@@ -433,7 +396,6 @@ func (w *world) objects(name string) (all []string) {
 // play does what the controllers of a cluster do for a SIPCluster: Deployments roll out, and what is deleted
 // goes. It tells whether there was anything to do.
 func (w *world) play(name string) (changed bool) {
-	w.Helper()
 	var deployments appsv1.DeploymentList
 	require.NoError(w, w.List(w.Context(), &deployments, w.labels(name)))
 	for i := range deployments.Items {
@@ -472,36 +434,26 @@ func (w *world) play(name string) (changed bool) {
 
 func merge(patch string) client.Patch { return client.RawPatch(types.MergePatchType, []byte(patch)) }
 
-// labelled returns the hosts with labels of a SIPCluster, by role, and claimed those with a
-// claim.
+// labelled returns the roles of the hosts with labels of a SIPCluster, and claimed of those with a claim.
 func (w *world) labelled(name string) map[string]string {
-	w.Helper()
-	return w.of(func(o *choose.BareMetalHost) string {
-		if o.Labels[airship.LabelClusterNamespace] == w.ns && o.Labels[airship.LabelClusterName] == name {
-			return o.Labels[airship.LabelNodeType]
-		}
-		return ""
+	return w.of(name, func(o *choose.BareMetalHost) string {
+		by, role := choose.HolderByLabels(o.Labels)
+		return fmt.Sprintf("%s %s", role, by)
 	})
 }
 
 func (w *world) claimed(name string) map[string]string {
-	w.Helper()
-	return w.of(func(o *choose.BareMetalHost) string {
-		claim := strings.Fields(o.Annotations[airship.AnnotationClaim])
-		if len(claim) > 1 && claim[1] == w.ns+"/"+name {
-			return claim[0]
-		}
-		return ""
-	})
+	return w.of(name, (*choose.BareMetalHost).Claim)
 }
 
-func (w *world) of(role func(*choose.BareMetalHost) string) map[string]string {
+// of returns the roles of the hosts that are marked with ROLE NAMESPACE/NAME of a SIPCluster, whatever follows.
+func (w *world) of(name string, mark func(*choose.BareMetalHost) string) map[string]string {
 	var list choose.BareMetalHostList
 	require.NoError(w, w.List(w.Context(), &list, client.InNamespace(w.metal)))
 	out := map[string]string{}
 	for i := range list.Items {
-		if r := role(&list.Items[i]); r != "" {
-			out[list.Items[i].Name] = r
+		if fields := strings.Fields(mark(&list.Items[i])); len(fields) > 1 && fields[1] == w.ns+"/"+name {
+			out[list.Items[i].Name] = fields[0]
 		}
 	}
 	return out
@@ -513,7 +465,6 @@ var backend = regexp.MustCompile(`(?m)^    server (\S+) ipv4@([0-9.]+)`)
 
 // backends are the hosts that the first load balancer of a kind leads to.
 func (w *world) backends(name string, kind services.Kind) []string {
-	w.Helper()
 	var cm corev1.ConfigMap
 	key := types.NamespacedName{Namespace: w.home(name), Name: services.Name(name, kind, 0) + "-config"}
 	require.NoError(w, w.Get(w.Context(), key, &cm))
@@ -570,7 +521,6 @@ services: {loadBalancerWorker: [{nodePortRange: {start: %[2]d, end: %[2]d}, node
 
 // benched is an operator with a cache of hosts as the program has it.
 func (w *world) benched() *Reconciler {
-	w.Helper()
 	hosts, err := cache.New(cluster.SIPOperator.Config(cluster.Config(w)), cache.Options{Scheme: w.Scheme(), ByObject: CacheOptions()})
 	require.NoError(w, err)
 	ctx, stop := context.WithCancel(context.Background())

@@ -151,7 +151,6 @@ func TestServicesKeepImageAndLogin(t *testing.T) {
 
 // failing is an operator whose nth request is answered by a code, and whether it came to that.
 func (w *world) failing(n int64, code int) (r *Reconciler, failed func() bool) {
-	w.Helper()
 	var asked atomic.Int64
 	c := w.through(func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
 		if asked.Add(1) != n {
@@ -166,7 +165,6 @@ func (w *world) failing(n int64, code int) (r *Reconciler, failed func() bool) {
 
 // has is what the status says that a SIPCluster has, not how that fares.
 func (w *world) has(name string) airship.SIPClusterStatus {
-	w.Helper()
 	st := w.get(name).Status
 	st.Conditions, st.ObservedGeneration = nil, 0
 	for i := range st.Hosts {
@@ -337,7 +335,6 @@ services:
 // makeFormer moves the services of t to where an earlier version had them, with the record that it kept
 // and BMC credentials that it copied.
 func (w *world) makeFormer(r *Reconciler) *corev1.ConfigMap {
-	w.Helper()
 	p := r.begin(w.get("t"))
 	existing := must.Have(p.read(w.Context(), p.home))(w)
 	all := slices.Collect(maps.Values(existing))
@@ -364,7 +361,6 @@ func (w *world) makeFormer(r *Reconciler) *corev1.ConfigMap {
 
 // record makes that which an earlier version kept of t.
 func (w *world) record(of inventory.Inventory) *corev1.ConfigMap {
-	w.Helper()
 	record := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.system, Name: "sip-inventory-of-" + w.ns + ".t"},
 		Data:       map[string]string{inventory.DataKey: string(of.Marshal())},
@@ -508,11 +504,16 @@ services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}, node
 }
 
 // killOnce carries out what was begun by an operator that is killed after its nth write, and tells whether it
-// lived to the end.
+// lived to the end. After its death, reads fail too.
 func (w *world) killOnce(n int) (lived bool) {
-	w.Helper()
-	c, alive := w.killed(n)
-	mortal := w.operator(c)
+	last := w.writes.Load() + int64(n)
+	alive := func() bool { return w.writes.Load() < last }
+	mortal := w.operator(w.through(func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+		if !alive() {
+			return nil, errKilled
+		}
+		return w.counting(r, next)
+	}))
 	for range 12 {
 		before := w.writes.Load()
 		err := w.pass(mortal, "t")
@@ -525,19 +526,6 @@ func (w *world) killOnce(n int) (lived bool) {
 }
 
 var errKilled = errors.New("killed")
-
-// killed lets n writes through and then nothing, as if the process had been killed after
-// the nth. Reads after it fail too.
-func (w *world) killed(n int) (c client.WithWatch, alive func() bool) {
-	last := w.writes.Load() + int64(n)
-	alive = func() bool { return w.writes.Load() < last }
-	return w.through(func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
-		if !alive() {
-			return nil, errKilled
-		}
-		return w.counting(r, next)
-	}), alive
-}
 
 // A status of many hosts omits some, but none that failed: the next pass reads since when from there.
 func TestTheStatusOmitsNoFailedHost(t *testing.T) {
