@@ -370,7 +370,6 @@ func TestDeletionLeavesNothing(t *testing.T) {
 }
 
 func (w *world) force(name string) {
-	w.Helper()
 	s := w.get(name)
 	s.Annotations = map[string]string{airship.AnnotationReleaseInUse: "true"}
 	require.NoError(w, w.Update(w.Context(), s))
@@ -378,7 +377,6 @@ func (w *world) force(name string) {
 
 // gone settles, and checks that nothing of a SIPCluster is left.
 func (w *world) gone(r *Reconciler, name string) {
-	w.Helper()
 	w.settle(r, name)
 	require.Nil(w, w.find(name))
 	require.Empty(w, w.labelled(name))
@@ -441,7 +439,6 @@ func TestFaultsOfTheSpecAndTheServices(t *testing.T) {
 
 // says settles, and checks Ready, and that the kstatus types go with it.
 func (w *world) says(r *Reconciler, name, reason, fragment string, stalled bool) {
-	w.Helper()
 	w.settle(r, name)
 	ready := w.ready(name)
 	require.Equal(w, reason, ready.Reason, ready.Message)
@@ -522,7 +519,6 @@ services:
 
 // leads settles, and checks which hosts the load balancer of workers leads to.
 func (w *world) leads(r *Reconciler, want ...string) {
-	w.Helper()
 	w.settle(r, "t")
 	require.Equal(w, want, w.backends("t", services.LoadBalancerWorker))
 }
@@ -538,7 +534,6 @@ func (w *world) machine(name string) *unstructured.Unstructured {
 
 // take has a machine of a Cluster use a host. It selects the hosts of a SIPCluster; "" for any.
 func (w *world) take(host, machine, cluster, selects string) {
-	w.Helper()
 	o := w.machine(machine)
 	o.SetLabels(map[string]string{labelCluster: cluster})
 	if selects != "" {
@@ -555,7 +550,6 @@ func (w *world) take(host, machine, cluster, selects string) {
 
 // machineHas sets the addresses of a machine, as Cluster API does some time after it has a host.
 func (w *world) machineHas(name string, addresses ...string) {
-	w.Helper()
 	all := fmt.Sprintf(`{"type":"Hostname","address":%q}`, name)
 	for _, a := range addresses {
 		all += fmt.Sprintf(`,{"type":"InternalIP","address":%q}`, a)

@@ -155,7 +155,6 @@ func TestOnlyTheOperatorAllocatesHosts(t *testing.T) {
 
 // act makes a HostAction and has the operator reconcile it.
 func (w *world) act(r *Reconciler, name, host string, what airship.PowerAction) action {
-	w.Helper()
 	o := &airship.HostAction{ObjectMeta: w.requested(name), Spec: airship.HostActionSpec{
 		Cluster: "t", Host: airship.HostReference{Namespace: w.metal, Name: host}, Action: what,
 	}}
@@ -171,7 +170,6 @@ func (w *world) requested(name string) metav1.ObjectMeta {
 }
 
 func (w *world) actOn(r *Reconciler, o action) string {
-	w.Helper()
 	key := client.ObjectKeyFromObject(o)
 	act := reconcile.AsReconciler(r.Client, &actions{r})
 	_, err := act.Reconcile(w.Context(), reconcile.Request{NamespacedName: key})
@@ -183,12 +181,10 @@ func (w *world) actOn(r *Reconciler, o action) string {
 }
 
 func (w *world) powered(name string, on bool) {
-	w.Helper()
 	w.reports(name, fmt.Sprintf(`{"poweredOn":%t}`, on))
 }
 
 func (w *world) provisioning(state string, hosts ...string) {
-	w.Helper()
 	for _, name := range hosts {
 		w.reports(name, fmt.Sprintf(`{"provisioning":{"state":%q}}`, state))
 	}
@@ -196,7 +192,6 @@ func (w *world) provisioning(state string, hosts ...string) {
 
 // rebooted plays Metal3, which reboots provisioned hosts only: it powers them off first.
 func (w *world) rebooted(name string) {
-	w.Helper()
 	require.True(w, w.bare(name).Provisioned())
 	w.powered(name, false)
 	w.edit(name, func(o *choose.BareMetalHost) { delete(o.Annotations, annotationReboot) })

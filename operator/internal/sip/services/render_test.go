@@ -170,7 +170,6 @@ func TestPodsThatLedToAHostAreReplaced(t *testing.T) {
 }
 
 func running(t *testing.T, set Set) map[string]*appsv1.Deployment {
-	t.Helper()
 	all := map[string]*appsv1.Deployment{}
 	for _, s := range set {
 		d := s.deployment(t)
@@ -478,7 +477,6 @@ func TestNamesAreLabelsAndApart(t *testing.T) {
 
 // served is what the login serves, and what its clients are given to trust.
 func served(t *testing.T, set Set) (cert *x509.Certificate, secret Secret, trusted string) {
-	t.Helper()
 	login := set.of(t, Auth)
 	secret = object[corev1.Secret](t, login, "Secret", login.Name+"-tls").Data
 	cert, _, err := certificate.Pair(secret["tls.crt"], secret["tls.key"])
@@ -488,7 +486,6 @@ func served(t *testing.T, set Set) (cert *x509.Certificate, secret Secret, trust
 
 // accepted tells whether a client that trusts these takes what is served.
 func accepted(t *testing.T, chain []byte, trusted, host string, now time.Time) error {
-	t.Helper()
 	roots, rest := x509.NewCertPool(), x509.NewCertPool()
 	require.True(t, roots.AppendCertsFromPEM([]byte(trusted)))
 	cert := must.Have(certificate.Parse(chain))(t)
@@ -586,7 +583,6 @@ func TestCertificatesThatCannotServeAreRefused(t *testing.T) {
 }
 
 func pairOf(t *testing.T, a pki.Authority) Secret {
-	t.Helper()
 	key := must.Have(certificate.EncodeKey(a.Key))(t)
 	return Secret{"tls.crt": certificate.Encode(a.Certificate.Raw), "tls.key": key}
 }
