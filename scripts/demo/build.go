@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/shell"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
@@ -35,21 +37,21 @@ func (d *demo) buildFirst(ctx context.Context) error {
 	d.rest = background(func() error { return d.buildRest(ctx) })
 	return d.await(ctx, "vdo-bundle", background(func() error {
 		return toolchain.Builder{}.Project(ctx, binDir(),
-			"./bundler/cmd/vdo-bundle", "./scripts/demo/registries", "./test/realnode/driver")
+			"./bundler/cmd/vdo-bundle", "./test/realnode/driver")
 	}))
 }
 
 func (d *demo) buildRest(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	operator := background(func() error {
-		return toolchain.Builder{Background: true}.Project(ctx, binDir(), "./operator/cmd/vdo-operator", "./operator/cmd/vdoctl", "./scripts/demo/site")
+	group, ctx := errgroup.WithContext(ctx)
+	builder := toolchain.Builder{Background: true}
+	group.Go(func() error {
+		return builder.Project(ctx, binDir(), "./operator/cmd/vdo-operator", "./operator/cmd/vdoctl")
 	})
-	_, err := toolchain.Builder{Background: true}.Ensure(ctx, controlPlane...)
-	if err != nil {
-		cancel()
-	}
-	return errors.Join(err, <-operator)
+	group.Go(func() error {
+		_, err := builder.Ensure(ctx, controlPlane...)
+		return err
+	})
+	return group.Wait()
 }
 
 func (d *demo) awaitRest(ctx context.Context) error {
@@ -69,11 +71,11 @@ func (d *demo) awaitRest(ctx context.Context) error {
 // hosts sets up the hosts where people type.
 func (d *demo) hosts() {
 	d.connected = &shell.Shell{
-		Dir: d.path("connected"), Path: []string{binDir()}, Echo: d.out.command,
+		Dir: d.path("connected"), Path: []string{binDir()}, Echo: command,
 		Env: []string{"COSIGN_PASSWORD=a-password-for-the-demo", "HOME=" + d.path("connected"), "DOCKER_CONFIG=" + d.path("connected")},
 	}
 	d.isolated = &shell.Shell{
-		Dir: d.path("site"), Path: []string{binDir()}, Echo: d.out.command,
+		Dir: d.path("site"), Path: []string{binDir()}, Echo: command,
 		Env: []string{
 			"HOME=" + d.path("site"), "DOCKER_CONFIG=" + d.path("site/docker"),
 			"KUBECONFIG=" + d.path("site/cluster/kubeconfig"), "KUBECACHEDIR=" + d.path("site/cache"),
@@ -96,7 +98,7 @@ func (d *demo) await(ctx context.Context, what string, done <-chan error) error 
 		case err := <-done:
 			return errors.Join(err, ctx.Err())
 		case <-tick.C:
-			d.out.say("building %s, once for this machine: %s", what, time.Since(began).Round(time.Second))
+			say("building %s, once for this machine: %s", what, time.Since(began).Round(time.Second))
 		}
 	}
 }

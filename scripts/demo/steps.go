@@ -14,8 +14,11 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/shell"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/site"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/world"
 )
 
 // files are the demo's lines, see [demo.play], and what the site applies.
@@ -23,16 +26,7 @@ import (
 //go:embed play *.yaml
 var files embed.FS
 
-const releases = "cpi@1.33.1,csi@3.5.1,csi@3.7.3,snapshot-controller@8.2.0"
-
-// registries is the output of the program of that name, and site likewise.
-type registries struct {
-	Upstream, Mirror string
-	Images           int
-	Flags            []string
-}
-
-type site struct{ VCenter, Kubernetes, Kubeconfig, Administrator, Password string }
+var releases = []string{"cpi@1.33.1", "csi@3.5.1", "csi@3.7.3", "snapshot-controller@8.2.0"}
 
 const namespace = "vmware-system-vdo"
 
@@ -42,47 +36,58 @@ func (d *demo) findManifests(context.Context) (err error) {
 	return err
 }
 
-func (d *demo) startRegistries(ctx context.Context) error {
-	args := []string{"-connected", d.path("connected"), "-site", d.path("site"),
-		"-manifests", d.manifests, "-program", filepath.Join(binDir(), "driver"), "-releases", releases}
-	if d.sip {
-		args = append(args, "-jump-host", jumpHost)
+func (d *demo) startRegistries(ctx context.Context) (err error) {
+	o := world.UpstreamOptions{
+		Dir: d.path("connected"), Manifests: d.manifests, Releases: releases,
+		Program: filepath.Join(binDir(), "driver"),
 	}
-	if err := d.start(ctx, program{name: "registries", args: args, facts: &d.registries}); err != nil {
+	if d.sip {
+		o.JumpHost = jumpHost
+	}
+	if d.upstream, err = world.NewUpstream(ctx, o); err != nil {
+		return err
+	}
+	if d.mirror, err = world.StartMirror(d.path("site"), ""); err != nil {
 		return err
 	}
 	d.began = time.Now()
-	d.out.heading("The world")
+	heading("The world")
 	if d.manifests != "" {
-		d.out.say("upstream manifests: the real ones, from %s", d.manifests)
+		say("upstream manifests: the real ones, from %s", d.manifests)
 	} else {
-		d.out.say("upstream manifests: stand-ins with the same objects (VDO_UPSTREAM names a directory of the real ones)")
+		say("upstream manifests: stand-ins with the same objects (VDO_UPSTREAM names a directory of the real ones)")
 	}
-	d.out.say("upstream images:    %d stand-ins under their real names, at %s (TLS)", d.registries.Images, d.registries.Upstream)
-	d.out.say("private mirror:     %s (TLS by a private CA, login)", d.registries.Mirror)
+	say("upstream images:    %d stand-ins under their real names, at %s (TLS)", len(d.upstream.Images), d.upstream.Registry.Host)
+	say("private mirror:     %s (TLS by a private CA, login)", d.mirror.Host)
 	return nil
 }
 
-func (d *demo) startSite(ctx context.Context) error {
-	if err := d.start(ctx, program{name: "site", facts: &d.site, args: []string{"-dir", d.path("site"), "-namespace", namespace, "-reference", d.reference()}}); err != nil {
+func (d *demo) startSite(ctx context.Context) (err error) {
+	if d.site, err = site.New(ctx, site.Options{Dir: d.path("site"), NoMirror: true}); err != nil {
 		return err
 	}
-	d.out.heading("The site's cluster")
-	d.out.say("vCenter:            %s, version 8.0.3 (govmomi's simulator)", d.site.VCenter)
-	d.out.say("Kubernetes:         v%s, a real control plane; 3 nodes that KWOK answers for", d.site.Kubernetes)
-	return os.Symlink(filepath.Join(toolchain.Root(), "deploy"), d.path("site/deploy"))
+	heading("The site's cluster")
+	say("vCenter:            %s, version 8.0.3 (govmomi's simulator)", d.site.VCenter.Address())
+	say("Kubernetes:         v%s, a real control plane; 3 nodes that KWOK answers for", d.site.Cluster.Version())
+	all := d.site.Resources(site.ResourceOptions{Namespace: namespace, Reference: d.reference()})
+	_, resources, _ := strings.Cut(all, "---\n") // without the account, which vdoctl creates
+	return errors.Join(
+		os.WriteFile(d.path("site/site.yaml"), []byte(resources), 0o600),
+		os.Symlink(filepath.Join(toolchain.Root(), "deploy"), d.path("site/deploy")),
+	)
 }
 
 // value returns the value of a variable in the demo's files.
 func (d *demo) value(name string) string {
 	return map[string]string{
-		"FLAGS":  strings.Join(d.registries.Flags, " "), // they lead vdo-bundle to the stand-in registries
-		"BUNDLE": d.reference(), "SERVICES": d.registries.Mirror + "/vdo/services:stable",
-		"JUMPHOST": d.registries.Upstream + "/" + jumpHost, "ADMINISTRATOR": d.site.Administrator, "KEY": d.key, "HOSTS": showHosts,
+		"FLAGS":  strings.Join(d.upstream.Flags(), " "), // they lead vdo-bundle to the stand-in registries
+		"BUNDLE": d.reference(), "SERVICES": d.mirror.Host + "/vdo/services:stable",
+		"JUMPHOST": d.upstream.Registry.Host + "/" + jumpHost, "ADMINISTRATOR": vcenter.Administrator.Username,
+		"KEY": d.key, "HOSTS": showHosts,
 	}[name]
 }
 
-func (d *demo) reference() string { return d.registries.Mirror + "/vdo/drivers:stable" }
+func (d *demo) reference() string { return d.mirror.Host + "/vdo/drivers:stable" }
 
 // play returns the step that follows a file of lines: comments, and what [demo.do] knows.
 func (d *demo) play(name string) func(context.Context) error {
@@ -108,16 +113,16 @@ func (d *demo) play(name string) func(context.Context) error {
 func (d *demo) do(ctx context.Context, verb string, words []string) (err error) {
 	switch verb {
 	case "==":
-		d.out.heading("%s", strings.Join(words, " "))
+		heading("%s", strings.Join(words, " "))
 	case "say":
-		d.out.say("%s", strings.Join(words, " "))
+		say("%s", strings.Join(words, " "))
 	case "connected$":
 		_, err = d.connected.Run(ctx, words[0], words[1:]...)
 	case "site$":
 		_, err = d.isolated.Run(ctx, words[0], words[1:]...)
 	case "admin$": // in the site, with the administrator's password
 		admin := *d.isolated
-		admin.Env = append(slices.Clip(admin.Env), "VDO_VCENTER_PASSWORD="+d.site.Password)
+		admin.Env = append(slices.Clip(admin.Env), "VDO_VCENTER_PASSWORD="+vcenter.Administrator.Password)
 		_, err = admin.Run(ctx, words[0], words[1:]...)
 	case "refused$": // in the site
 		_, err = d.isolated.Run(ctx, words[0], words[1:]...)
@@ -125,7 +130,7 @@ func (d *demo) do(ctx context.Context, verb string, words []string) (err error) 
 		if !ok || exit.Code <= 0 {
 			return errors.Join(fmt.Errorf("%s was accepted", strings.Join(words, " ")), err)
 		}
-		d.out.say("(exit code %d)", exit.Code)
+		say("(exit code %d)", exit.Code)
 		return nil
 	case "carry": // across the gap
 		for _, name := range words {
@@ -136,7 +141,7 @@ func (d *demo) do(ctx context.Context, verb string, words []string) (err error) 
 		if err != nil {
 			return err
 		}
-		d.out.say("%s, %s", words[0], humanize.Bytes(uint64(info.Size()))) //nolint:gosec // a size is not negative
+		say("%s, %s", words[0], humanize.Bytes(uint64(info.Size()))) //nolint:gosec // a size is not negative
 	case "damage": // writes the first file as the second one
 		err = flipByte(d.path("site/"+words[0]), d.path("site/"+words[1]))
 	case "operator": // NAMESPACE ACCOUNT ARGUMENTS
@@ -149,52 +154,37 @@ func (d *demo) do(ctx context.Context, verb string, words []string) (err error) 
 
 // startOperator runs the operator beside the cluster, with the rights of an account.
 func (d *demo) startOperator(ctx context.Context, namespace, account string, args []string) error {
-	kubeconfig, err := d.kubeconfigOf(ctx, namespace, account)
-	if err != nil {
+	kubeconfig := strings.TrimPrefix(account, "vdo-") + ".kubeconfig"
+	if err := d.site.WriteKubeconfigOf(ctx, namespace, account, d.path("site/"+kubeconfig)); err != nil {
 		return err
 	}
 	args = append(args, "--kubeconfig", kubeconfig, "--metrics-bind-address", "0", "--health-probe-bind-address", "127.0.0.1:0")
-	d.out.command(shell.CommandLine("vdo-operator", args) + " &")
-	return d.start(ctx, program{name: "vdo-operator", log: account, args: args, env: d.isolated.Env})
-}
-
-// kubeconfigOf writes a kubeconfig that acts as an account, and returns its name.
-func (d *demo) kubeconfigOf(ctx context.Context, namespace, account string) (string, error) {
-	name := strings.TrimPrefix(account, "vdo-") + ".kubeconfig"
-	if err := copyFile(d.path("site/cluster/kubeconfig"), d.path("site/"+name)); err != nil {
-		return "", err
-	}
-	quiet := *d.isolated
-	quiet.Echo = nil
-	who := "system:serviceaccount:" + namespace + ":" + account
-	_, err := quiet.Run(ctx, "kubectl", "--kubeconfig", name, "config", "set", "users.user.act-as", who)
-	is, user := "", "jsonpath={.status.userInfo.username}"
+	command(shell.CommandLine("vdo-operator", args) + " &")
+	operator, err := d.isolated.Start(d.path(account+".log"), "vdo-operator", args...)
 	if err == nil {
-		is, err = quiet.Run(ctx, "kubectl", "--kubeconfig", name, "auth", "whoami", "-o", user)
+		d.operators = append(d.operators, operator)
 	}
-	if err == nil && is != who {
-		err = fmt.Errorf("%s acts as %s, not as %s", name, is, who)
-	}
-	return name, err
+	return err
 }
 
 // explain shows the logs that help after a failure.
 func (d *demo) explain() {
-	if d.site.Kubeconfig == "" {
+	if d.site == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	d.out.heading("What went wrong")
+	heading("What went wrong")
 	_, _ = d.isolated.Run(ctx, "kubectl", "-n", namespace, "get", "driverbundles,vspherecloudconfigs,vdoconfigs", "-o", "yaml")
 	if d.sip {
 		_, _ = d.isolated.Run(ctx, "kubectl", "get", "sipclusters,baremetalhosts", "-A", "-o", "yaml")
 	}
-	d.stop() // then the site reports its drivers' errors
-	d.running.Wait()
-	for _, name := range []string{"site.log", "vdo-operator.log", "vdo-operator-sip.log"} {
-		if log, err := os.ReadFile(d.path(name)); err == nil && len(log) > 0 {
-			d.out.say("%s ends with:\n%s", name, log[max(0, len(log)-4<<10):])
+	if err := d.site.Drivers.Err(); err != nil {
+		say("the drivers that stand in: %v", err)
+	}
+	for _, o := range d.operators {
+		if log, err := os.ReadFile(o.Log); err == nil && len(log) > 0 {
+			say("%s ends with:\n%s", filepath.Base(o.Log), log[max(0, len(log)-4<<10):])
 		}
 	}
 }

@@ -204,7 +204,7 @@ func (s *Site) WriteKubeconfigOf(ctx context.Context, namespace, account, path s
 		return err
 	}
 	token, err := client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account, &authenticationv1.TokenRequest{
-		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](24 * 60 * 60)},
+		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](30 * 24 * 60 * 60)},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		return err

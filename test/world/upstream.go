@@ -10,11 +10,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -257,14 +255,4 @@ func StartMirror(dir, address string) (*registry.Registry, error) {
 		return nil, errors.Join(err, r.Close())
 	}
 	return r, nil
-}
-
-// Serve reports facts to the parent process in one line of JSON. It returns when the parent closes standard input or
-// ends in any way.
-func Serve(facts any) error {
-	if err := json.NewEncoder(os.Stdout).Encode(facts); err != nil {
-		return err
-	}
-	_, err := io.Copy(io.Discard, os.Stdin)
-	return err
 }
