@@ -121,7 +121,8 @@ func run(ctx context.Context, args []string) error {
 		}
 		tables = append(tables, of...)
 	}
-	printSummary(tables, all)
+	printTimes(tables, all)
+	printMemory(tables)
 	return nil
 }
 

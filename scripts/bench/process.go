@@ -26,8 +26,9 @@ type sample struct {
 
 const timeout = 4 * time.Minute
 
-// process runs the job's tool to its end. If stopAt is not nil, it kills the tool as soon as stopAt returns true.
-func (j job) process(ctx context.Context, args []string, stopAt func() bool) (sample, error) {
+// process runs a command line of the job's tool to its end. With half it kills the tool after half of the set's bytes.
+func (j job) process(ctx context.Context, line string, half bool) (sample, error) {
+	args := j.tool.args(j.tool.lines[line], j.set, j.host, j.bundle(), j.base)
 	env, err := j.environment()
 	if err != nil {
 		return sample{}, err
@@ -47,7 +48,7 @@ func (j job) process(ctx context.Context, args []string, stopAt func() bool) (sa
 	peak, ended := make(chan int, 1), make(chan error, 1)
 	go func() { peak <- shell.Peak(cmd.Process.Pid) }()
 	go func() { ended <- cmd.Wait() }()
-	err = wait(cmd.Process, ended, stopAt)
+	err = j.wait(cmd.Process, ended, half)
 	s := sample{wall: time.Since(began)}
 	unix.Sync()
 	s.onDisk, s.memory = time.Since(began), int64(<-peak)<<10
@@ -61,14 +62,14 @@ func (j job) process(ctx context.Context, args []string, stopAt func() bool) (sa
 	return s, err
 }
 
-// wait waits for the end of a process. With stopAt it kills the process as soon as stopAt returns true.
-func wait(p *os.Process, ended <-chan error, stopAt func() bool) error {
-	for stopAt != nil {
+// wait waits for the end of a process. With half it kills the process after half of the set's bytes.
+func (j job) wait(p *os.Process, ended <-chan error, half bool) error {
+	for half {
 		select {
 		case err := <-ended:
 			return err
 		case <-time.After(4 * time.Millisecond):
-			if stopAt() && p.Kill() == nil {
+			if wire, _ := traffic(j.from); wire > j.set.bytes/2 && p.Kill() == nil {
 				<-ended //nolint:errcheck // it was killed
 				return nil
 			}
@@ -98,21 +99,37 @@ func (j job) environment() ([]string, error) {
 	)
 }
 
-// withMirror gives the job an empty registry to push to, instead of the one that it pulls from.
-func (j job) withMirror(use func(job) (sample, error)) (s sample, err error) {
+// mirror is a registry to push to, over the job's link.
+type mirror struct {
+	*registry.Registry
+	host  string
+	close func()
+}
+
+// openMirror gives the job an empty mirror.
+func (j *job) openMirror() error {
+	j.closeMirror()
 	dir := filepath.Join(j.o.registryDir, j.set.name, "mirror")
 	reg, err := registry.New(serving(dir, j.way.tls))
 	if err != nil {
-		return s, err
+		return err
 	}
-	defer func() { err = errors.Join(err, reg.Close(), os.RemoveAll(dir)) }()
 	host, end, err := through(reg.Host, j.way.Options)
 	if err != nil {
-		return s, err
+		return errors.Join(err, reg.Close())
 	}
-	defer end()
-	j.from, j.host = reg, host
-	return use(j)
+	j.mirror = &mirror{reg, host, func() {
+		end()
+		_, _ = reg.Close(), os.RemoveAll(dir)
+	}}
+	return nil
+}
+
+func (j *job) closeMirror() {
+	if j.mirror != nil {
+		j.mirror.close()
+		j.mirror = nil
+	}
 }
 
 // serving returns the options of a registry that keeps its content in a directory.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -9,25 +8,6 @@ import (
 	"github.com/dustin/go-humanize"
 	pretty "github.com/jedib0t/go-pretty/v6/table"
 )
-
-// Rows of a table.
-const (
-	rowPull         = "pull"
-	rowResume       = "resume a pull"
-	rowPush         = "push, empty registry"
-	rowPushAgain    = "push, full registry"
-	rowVerifiedPush = "verify and push"
-	rowDeltaPull    = "delta, pull"
-	rowDeltaPush    = "delta, push"
-	rowVerify       = "verify"
-	rowMostPull     = "pull, most memory"
-	rowMostPush     = "push, most memory"
-)
-
-var rows = []string{rowPull, rowResume, rowPush, rowPushAgain, rowVerifiedPush, rowDeltaPull, rowDeltaPush, rowVerify, rowMostPull, rowMostPush}
-
-// withSync are the rows that include the time of a sync right after the process.
-var withSync = []string{rowPull, rowResume, rowDeltaPull}
 
 // table is the results of one set over one link.
 type table struct {
@@ -44,8 +24,8 @@ type results struct {
 	failed  bool
 }
 
-func (t *table) at(row string, of tool) *results {
-	c := cell{row, of.name}
+func (t *table) at(r row, tool string) *results {
+	c := cell{r.name, tool}
 	if t.cells[c] == nil {
 		t.cells[c] = &results{}
 	}
@@ -55,44 +35,38 @@ func (t *table) at(row string, of tool) *results {
 // none marks a job that a tool does not do.
 const none = "–"
 
-func (t *table) add(row string, of tool, s sample) {
-	r := t.at(row, of)
-	r.samples = append(r.samples, s)
-	say("  %s: wall %s, on disk %s, CPU %s, %s, %s on the wire, %d requests", row,
+func (t *table) add(r row, tool string, s sample) {
+	of := t.at(r, tool)
+	of.samples = append(of.samples, s)
+	say("  %s: wall %s, on disk %s, CPU %s, %s, %s on the wire, %d requests", r.name,
 		seconds(s.wall), seconds(s.onDisk), seconds(s.cpu), humanize.IBytes(unsigned(s.memory)), bytesText(s.wire), s.requests)
 }
 
-// counted returns the time of a row that is compared.
-func counted(row string) func(sample) time.Duration {
-	if slices.Contains(withSync, row) {
-		return func(s sample) time.Duration { return s.onDisk }
-	}
-	return func(s sample) time.Duration { return s.wall }
-}
-
-// median returns the middle one of several figures; of an even number the lower of two.
-func median(samples []sample, of func(sample) time.Duration) time.Duration {
-	all := sorted(samples, of)
-	return all[(len(all)-1)/2]
-}
-
-func sorted(samples []sample, of func(sample) time.Duration) []time.Duration {
+// sorted returns the times of a row that are compared, the least first.
+func (r row) sorted(samples []sample) []time.Duration {
 	all := make([]time.Duration, len(samples))
 	for i, s := range samples {
-		all[i] = of(s)
+		if all[i] = s.wall; r.fresh {
+			all[i] = s.onDisk
+		}
 	}
 	slices.Sort(all)
 	return all
 }
 
-// spread returns a median with the least and the most.
-func spread(samples []sample, of func(sample) time.Duration) string {
-	all := sorted(samples, of)
-	return fmt.Sprintf("%s (%s–%s)", seconds(median(samples, of)), seconds(all[0]), seconds(all[len(all)-1]))
+// median returns the middle one of sorted times; of an even number the lower of two.
+func median(all []time.Duration) time.Duration { return all[(len(all)-1)/2] }
+
+// spread returns the median of sorted times, with the least and the most.
+func spread(all []time.Duration) string {
+	return fmt.Sprintf("%s (%s–%s)", seconds(median(all)), seconds(all[0]), seconds(all[len(all)-1]))
 }
 
-func (r *results) memory() int64 {
-	return slices.MaxFunc(r.samples, func(a, b sample) int { return cmp.Compare(a.memory, b.memory) }).memory
+func (r *results) memory() (most int64) {
+	for _, s := range r.samples {
+		most = max(most, s.memory)
+	}
+	return most
 }
 
 // printGrid prints a table in Markdown; each column of figures has one unit.
@@ -110,25 +84,12 @@ func bytesText(n int64) string { return humanize.Bytes(unsigned(n)) }
 func unsigned(n int64) uint64  { return uint64(max(n, 0)) }
 func mib(n int64) string       { return fmt.Sprintf("%d", n>>20) }
 
-// memoryBound is vdo-bundle's memory limit, with any flags.
-const memoryBound = 64 << 20
-
-// printSummary prints the tables for README.md: times of all tools side by side, and memory against its limit.
-func printSummary(tables []*table, tools []tool) {
-	names := make([]string, len(tools))
-	for i, t := range tools {
-		names[i] = t.name
-	}
-	printTimes(tables, names)
-	printMemory(tables, names)
-}
-
 // printTimes prints medians with their spread, and the change if an older vdo-bundle took part.
-func printTimes(tables []*table, tools []string) {
-	change := slices.Contains(tools, beforeName)
+func printTimes(tables []*table, tools []tool) {
+	change := slices.ContainsFunc(tools, func(t tool) bool { return t.name == beforeName })
 	head := pretty.Row{"wall, seconds", ""}
 	for _, tool := range tools {
-		head = append(head, tool)
+		head = append(head, tool.name)
 	}
 	if change {
 		head = append(head, "change")
@@ -136,9 +97,9 @@ func printTimes(tables []*table, tools []string) {
 	var grid []pretty.Row
 	for _, t := range tables {
 		name := t.set.name + ", " + t.over
-		for _, row := range rows[:slices.Index(rows, rowMostPull)] {
-			if figures, found := t.times(row, tools, change); found {
-				grid = append(grid, append(pretty.Row{name, row}, figures...))
+		for _, r := range rows {
+			if figures, found := t.times(r, tools, change); found && !r.once {
+				grid = append(grid, append(pretty.Row{name, r.name}, figures...))
 				name = ""
 			}
 		}
@@ -147,56 +108,47 @@ func printTimes(tables []*table, tools []string) {
 }
 
 // times returns the figures of one row, and whether it has any.
-func (t *table) times(row string, tools []string, change bool) (figures pretty.Row, found bool) {
+func (t *table) times(r row, tools []tool, change bool) (figures pretty.Row, found bool) {
 	for _, tool := range tools {
 		text := none
-		if r := t.cells[cell{row, tool}]; r != nil && (len(r.samples) > 0 || r.failed) {
-			found = true
-			if text = "failed"; !r.failed {
-				text = spread(r.samples, counted(row))
-			}
+		if of := t.at(r, tool.name); of.failed {
+			text = "failed"
+		} else if len(of.samples) > 0 {
+			text = spread(r.sorted(of.samples))
 		}
-		figures = append(figures, text)
+		figures, found = append(figures, text), found || text != none
 	}
 	if change {
-		figures = append(figures, t.change(row))
+		figures = append(figures, t.change(r))
 	}
 	return figures, found
 }
 
 // change returns how much longer this vdo-bundle takes than the one before.
-func (t *table) change(row string) string {
-	ours, before := t.cells[cell{row, ourName}], t.cells[cell{row, beforeName}]
-	if ours == nil || before == nil || len(ours.samples) == 0 || len(before.samples) == 0 {
+func (t *table) change(r row) string {
+	ours, before := r.sorted(t.at(r, ourName).samples), r.sorted(t.at(r, beforeName).samples)
+	if len(ours) == 0 || len(before) == 0 {
 		return ""
 	}
-	was := median(before.samples, counted(row))
-	return fmt.Sprintf("%+.0f %%", 100*(float64(median(ours.samples, counted(row)))/float64(was)-1))
+	return fmt.Sprintf("%+.0f %%", 100*(float64(median(ours))/float64(median(before))-1))
 }
 
+// memoryBound is vdo-bundle's memory limit, with any flags.
+const memoryBound = 64 << 20
+
 // printMemory prints the highest memory of each table against the limit.
-func printMemory(tables []*table, tools []string) {
-	if !slices.Contains(tools, ourName) {
-		return
-	}
+func printMemory(tables []*table) {
 	bound := "bound of " + mib(memoryBound)
-	head := pretty.Row{"memory of vdo-bundle, MiB", "any row above", rowMostPull, rowMostPush, bound}
+	head := pretty.Row{"memory of vdo-bundle, MiB", "any row above", mostPull.name, mostPush.name, bound}
 	var grid []pretty.Row
 	for _, t := range tables {
-		var usual, pull, push int64
-		for _, row := range rows {
-			r := t.cells[cell{row, ourName}]
-			switch {
-			case r == nil || len(r.samples) == 0:
-			case row == rowMostPull:
-				pull = r.memory()
-			case row == rowMostPush:
-				push = r.memory()
-			default:
-				usual = max(usual, r.memory())
+		var usual int64
+		for _, r := range rows {
+			if !r.once {
+				usual = max(usual, t.at(r, ourName).memory())
 			}
 		}
-		verdict := "kept"
+		pull, push, verdict := t.at(mostPull, ourName).memory(), t.at(mostPush, ourName).memory(), "kept"
 		if max(usual, pull, push) > memoryBound {
 			verdict = "**not kept**"
 		}

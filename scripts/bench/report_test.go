@@ -9,20 +9,20 @@ import (
 )
 
 func TestARowIsTheMedianOfItsRoundsWithTheirSpread(t *testing.T) {
-	ours, crane := tool{name: ourName}, tool{name: "crane"}
+	tools := []tool{{name: ourName}, {name: "crane"}}
 	table := &table{cells: map[cell]*results{}}
 	for _, s := range []int{9, 2, 3} {
-		table.add(rowPull, ours, sample{wall: time.Second, onDisk: time.Duration(s) * time.Second, memory: int64(s) << 20})
-		table.add(rowPush, ours, sample{wall: time.Duration(s) * time.Second})
-		table.add(rowPush, tool{name: beforeName}, sample{wall: 6 * time.Second})
+		table.add(pull, ourName, sample{wall: time.Second, onDisk: time.Duration(s) * time.Second, memory: int64(s) << 20})
+		table.add(push, ourName, sample{wall: time.Duration(s) * time.Second})
+		table.add(push, beforeName, sample{wall: 6 * time.Second})
 	}
-	table.at(rowPush, crane).failed = true
-	figures, found := table.times(rowPull, []string{ourName, "crane"}, false)
+	table.at(push, "crane").failed = true
+	figures, found := table.times(pull, tools, false)
 	require.True(t, found)
 	require.Equal(t, pretty.Row{"3.00 (2.00–9.00)", none}, figures, "a pull counts with its sync")
-	figures, _ = table.times(rowPush, []string{ourName, "crane"}, true)
+	figures, _ = table.times(push, tools, true)
 	require.Equal(t, pretty.Row{"3.00 (2.00–9.00)", "failed", "-50 %"}, figures)
-	_, found = table.times(rowVerify, []string{ourName, "crane"}, true)
+	_, found = table.times(mostPush, tools, true)
 	require.False(t, found)
 }
 

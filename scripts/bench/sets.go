@@ -175,19 +175,22 @@ func (s *set) fill(ctx context.Context, recipe [][]layer, blobs map[layer]*blob)
 	if err := s.makeBlobs(recipe, blobs); err != nil {
 		return err
 	}
+	all, err := s.reference("all")
+	if err != nil {
+		return err
+	}
 	images := make([]v1.Image, len(recipe))
 	for n, of := range recipe {
 		layers := make([]v1.Layer, len(of))
 		for i, l := range of {
-			layers[i] = blobs[l]
+			layers[i] = &remote.MountableLayer{Layer: blobs[l], Reference: all}
 		}
-		var err error
 		base := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 		if images[n], err = mutate.AppendLayers(base, layers...); err != nil {
 			return err
 		}
 	}
-	if err := s.push(ctx, images); err != nil {
+	if err := s.push(ctx, all, images); err != nil {
 		return err
 	}
 	return s.describe()
@@ -212,49 +215,36 @@ func (s *set) makeBlobs(recipe [][]layer, blobs map[layer]*blob) error {
 	return group.Wait()
 }
 
-func (s *set) push(ctx context.Context, images []v1.Image) error {
+// push pushes all images as one index, and each into a repository of its own, where the registry mounts its layers.
+func (s *set) push(ctx context.Context, all name.Tag, images []v1.Image) error {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, img := range images {
 		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img,
 			Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "amd64"}}})
 	}
-	all, err := name.ParseReference(s.upstream.Host+"/all:"+s.tag, name.Insecure)
-	if err != nil {
-		return err
-	}
 	if err := remote.WriteIndex(all, index, remote.WithContext(ctx), remote.WithJobs(4)); err != nil {
-		return err
-	}
-	pulled, err := remote.Index(all, remote.WithContext(ctx))
-	if err != nil {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(4)
 	for n, img := range images {
-		group.Go(func() error { return s.pushAlone(ctx, n, img, pulled) })
+		group.Go(func() error {
+			ref, err := s.reference("x/" + path(n))
+			if err != nil {
+				return err
+			}
+			return remote.Write(ref, img, remote.WithContext(ctx), remote.WithJobs(1))
+		})
 	}
 	return group.Wait()
 }
 
-// pushAlone pushes an image into a repository of its own; the registry mounts its layers.
-func (s *set) pushAlone(ctx context.Context, n int, img v1.Image, all v1.ImageIndex) error {
-	digest, err := img.Digest()
-	if err != nil {
-		return err
-	}
-	exists, err := all.Image(digest)
-	if err != nil {
-		return err
-	}
-	ref, err := name.ParseReference(fmt.Sprintf("%s/x/%s", s.upstream.Host, s.path(n)), name.Insecure)
-	if err != nil {
-		return err
-	}
-	return remote.Write(ref, exists, remote.WithContext(ctx), remote.WithJobs(1))
+// reference returns the set's tag of a repository.
+func (s *set) reference(repository string) (name.Tag, error) {
+	return name.NewTag(s.upstream.Host+"/"+repository+":"+s.tag, name.Insecure)
 }
 
-func (s *set) path(n int) string { return fmt.Sprintf("bench/image-%03d:%s", n, s.tag) }
+func path(image int) string { return fmt.Sprintf("bench/image-%03d", image) }
 
 // release returns the set's release in the matrix.
 func (s *set) release() string { return "1.33." + s.tag }
@@ -281,7 +271,7 @@ func (s *set) describe() error {
 	var m strings.Builder
 	m.WriteString("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: all}\nspec:\n  template:\n    spec:\n      containers:\n")
 	for n := range s.images {
-		fmt.Fprintf(&m, "      - {name: c%d, image: registry.test/%s}\n", n, s.path(n))
+		fmt.Fprintf(&m, "      - {name: c%d, image: registry.test/%s:%s}\n", n, path(n), s.tag)
 	}
 	for file, data := range map[string][]byte{
 		"manifests/all.yaml": []byte(m.String()),

@@ -11,22 +11,13 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
-// tool is a program with its command line for each job. Words in capitals are replaced, see [job.args]. An empty line
-// is a job that it cannot do.
+// tool is a program with its command lines, by a key. Words in capitals are replaced, see [tool.args]. A line that is
+// not there is a job that it cannot do.
 type tool struct {
 	name, path string
-	pull, push string
-	plain      string   // further arguments of both for a registry without TLS
-	ext        string   // of the file that it pulls into
-	own        *ownJobs // nil for other projects' tools
-}
-
-// ownJobs are the jobs that only vdo-bundle does.
-type ownJobs struct {
-	lock, sign, verify, verifiedPush string
-	delta                            string // pulls the blobs of a set that BASE lacks into a file of its own
-	// mostPull and mostPush have the flags that raise memory most.
-	mostPull, mostPush string
+	lines      map[string]string
+	plain      string // further arguments of pull and push for a registry without TLS
+	ext        string // of the file that it pulls into
 }
 
 // Names of our own tools: of this tree, and of -against.
@@ -43,34 +34,32 @@ func ourselves(name, path string) tool {
 		key  = " --key DIR/bench.pub"
 	)
 	return tool{
-		name: name, path: path, ext: ".tar",
-		pull: pull, push: push, plain: "--plain-http HOST",
-		own: &ownJobs{
-			lock: "lock --release cpi@RELEASE --plain-http HOST" + from + "LOCK",
-			sign: "sign AT --key DIR/bench.key --identity bench.test/all", verify: "verify AT -q" + key,
-			verifiedPush: push + key, delta: pull + " --base BASE",
-			mostPull: pull + " --concurrency 64", mostPush: push + " --concurrency 64 --chunk-size 16MiB",
+		name: name, path: path, ext: ".tar", plain: "--plain-http HOST",
+		lines: map[string]string{
+			"lock": "lock --release cpi@RELEASE --plain-http HOST" + from + "LOCK",
+			"pull": pull, "push": push,
+			"delta": pull + " --base BASE", "delta push": push, // what a set lacks in BASE, as a file of its own
+			"sign":   "sign AT --key DIR/bench.key --identity bench.test/all",
+			"verify": "verify AT -q" + key, "verified push": push + key,
+			// The flags that raise memory most.
+			"most pull": pull + " --concurrency 64", "most push": push + " --concurrency 64 --chunk-size 16MiB",
 		},
 	}
 }
 
 // peers are the other projects' tools, built from their modules in scripts/tools.
 var peers = []tool{
-	{
-		name: "crane",
-		pull: "pull --format oci HOST/all:TAG AT", push: "push AT HOST/copy/all:TAG",
-		plain: "--insecure",
-	},
-	{
-		name: "regctl",
-		pull: "image copy HOST/all:TAG ocidir://AT:TAG", push: "image copy ocidir://AT:TAG HOST/copy/all:TAG",
-		plain: "--host reg=HOST,tls=disabled",
-	},
+	{name: "crane", plain: "--insecure", lines: map[string]string{
+		"pull": "pull --format oci HOST/all:TAG AT", "push": "push AT HOST/copy/all:TAG",
+	}},
+	{name: "regctl", plain: "--host reg=HOST,tls=disabled", lines: map[string]string{
+		"pull": "image copy HOST/all:TAG ocidir://AT:TAG", "push": "image copy ocidir://AT:TAG HOST/copy/all:TAG",
+	}},
 }
 
 // args returns a command line for a set at a registry's host; at is the tool's location for it.
 func (t tool) args(line string, s *set, host, at, base string) []string {
-	if !s.tls && (strings.HasPrefix(line, t.pull) || strings.HasPrefix(line, t.push)) {
+	if !s.tls && (strings.HasPrefix(line, t.lines["pull"]) || strings.HasPrefix(line, t.lines["push"])) {
 		line += " " + t.plain
 	}
 	words := strings.NewReplacer("HOST", host, "AT", at, "BASE", base, "TAG", s.tag, "RELEASE", s.release(),
@@ -94,6 +83,7 @@ func findTools(ctx context.Context, o options) ([]tool, error) {
 		return nil, err
 	}
 	tools := []tool{ourselves(ourName, filepath.Join(o.dir, "vdo-bundle"))}
+	tools[0].lines["keygen"] = "keygen -o DIR/bench"
 	if o.against != "" {
 		tools = append(tools, ourselves(beforeName, o.against))
 	}
