@@ -1,7 +1,8 @@
 // Package preview makes the operator's passes over a cluster without changing it. It shows what a bundle, or an upgrade
 // of Kubernetes or of a vCenter, would change, by the code that would do it.
 //
-//	p, err := preview.Make(ctx, preview.Options{Config: cfg, Config…}, preview.Wish{Reference: "registry.site/vdo:2"})
+//	o, err := preview.New(ctx, cfg, namespace, "vdoctl/1.0", time.Now)
+//	p, err := o.Plan(ctx, config, preview.Wish{Reference: "registry.site/vdo:2"})
 //
 // A pass over the DriverBundle (package driverbundle) resolves, verifies and accepts or refuses the bundle, as if the
 // DriverBundle had its reference. The trust policies, the minimum trust policy and the freshness are the same. An
@@ -15,6 +16,7 @@
 package preview
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -40,9 +42,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/driverbundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vdoconfig"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/lookahead"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/source"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/store"
 )
@@ -50,137 +50,79 @@ import (
 // FindBundle is the operator's function.
 var FindBundle = vdoconfig.FindBundle
 
-type (
-	// Preview has the planned changes, and what would gate them.
-	Preview = vdoconfig.Preview
-	// Assume has what a preview assumes of a cluster.
-	Assume = vdoconfig.Assume
-	// Move is a driver's change of release.
-	Move = lookahead.Move
-	// Driver has the planned change of one driver.
-	Driver = vdoconfig.PreviewDriver
-)
-
-// Options are of Make; all are required.
-type Options struct {
-	Config    *rest.Config
-	Namespace string // the operator's
-	Now       func() time.Time
-	UserAgent string // of requests to the mirror
-}
+// Preview has the planned changes, and what would gate them.
+type Preview = vdoconfig.Preview
 
 // Wish is the question of a preview. The zero value is the cluster without a change.
 type Wish struct {
-	Assume
+	vdoconfig.Assume
 
 	Reference string // in the mirror; "": the accepted bundle
 }
 
-// Make returns a preview for a VDOConfig of the cluster. Errors are faults, also of the mirror and of a bundle that
-// would not be accepted.
-func Make(ctx context.Context, o Options, config *v1alpha1.VDOConfig, w Wish) (*Preview, error) {
-	e, err := newEdges(ctx, o)
-	if err != nil {
-		return nil, err
-	}
-	own := e.client
-	if w.Reference != "" {
-		_, b, err := e.candidate(ctx, config, w.Reference)
-		if err != nil {
-			return nil, err
-		}
-		own = instead{e.client, b}
-	}
-	return e.reconciler(own, o).Preview(ctx, config, w.Assume)
+// Operator makes passes over a cluster. Its errors are faults, also of the mirror and of a bundle that would not be
+// accepted.
+type Operator struct {
+	*vdoconfig.Reconciler
+
+	bundles *driverbundle.Reconciler
 }
 
-// Images returns the inputs of the bundle's checks for a VDOConfig of the cluster: the releases that the accepted
-// bundle would install, and the nodes. An error is in them.
-func Images(ctx context.Context, o Options, config *v1alpha1.VDOConfig) *preflight.Images {
-	e, err := newEdges(ctx, o)
-	if err != nil {
-		return &preflight.Images{Err: err}
-	}
-	images, err := e.reconciler(e.client, o).Images(ctx, config)
-	if err != nil {
-		return &preflight.Images{Err: err}
-	}
-	return images
-}
-
-// Unsuited returns why the operator would not go back to a revision in the cluster, "" if it would.
-func Unsuited(ctx context.Context, o Options, config *v1alpha1.VDOConfig, rev revision.Revision) (string, error) {
-	e, err := newEdges(ctx, o)
-	if err != nil {
-		return "", err
-	}
-	return e.reconciler(e.client, o).Unsuited(ctx, config, rev)
-}
-
-// reconciler returns a reconciler that writes nothing; own is the client for the operator's own kinds.
-func (e *edges) reconciler(own client.Client, o Options) *vdoconfig.Reconciler {
-	return &vdoconfig.Reconciler{
-		Client: own, Reader: own, Store: e.bundles.Store, Trust: e.bundles,
-		Recorder: silent{}, Now: o.Now, Checks: found{},
-		Cluster: &cluster.Cluster{Client: e.client, Reader: e.client, Versions: e.versions, Ask: cluster.Asking(e.config), TrustFloor: e.bundles.FloorID},
-	}
-}
-
-// Candidate verifies a bundle in the mirror as the operator would for the DriverBundle of a VDOConfig. It returns the
-// DriverBundle before and after. Errors are faults, as of Make.
-func Candidate(ctx context.Context, o Options, config *v1alpha1.VDOConfig, reference string) (is, would *v1alpha1.DriverBundle, err error) {
-	e, err := newEdges(ctx, o)
-	if err != nil {
-		return nil, nil, err
-	}
-	return e.candidate(ctx, config, reference)
-}
-
-type edges struct {
-	config   *rest.Config
-	client   client.Client
-	versions discovery.DiscoveryInterface
-	bundles  *driverbundle.Reconciler
-}
-
-func newEdges(ctx context.Context, o Options) (*edges, error) {
-	e := &edges{config: rest.CopyConfig(o.Config)}
-	e.config.Wrap(func(next http.RoundTripper) http.RoundTripper { return readOnly{next} })
+// New returns the operator of a namespace; agent names the program to the mirror.
+func New(ctx context.Context, cfg *rest.Config, namespace, agent string, now func() time.Time) (*Operator, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return readOnly{next} })
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return nil, err
 		}
 	}
-	unreached := func(err error) error {
-		return &fault.Error{Reason: fault.Unreachable, Op: "reach the cluster", Err: err, Hint: "see that the kubeconfig names it and that it answers"}
+	c, err := client.New(cfg, client.Options{Scheme: scheme})
+	versions, errVersions := discovery.NewDiscoveryClientForConfig(cfg)
+	if err = cmp.Or(err, errVersions); err != nil {
+		return nil, fault.Errorf(fault.Unreachable, "reach the cluster", "",
+			"see that the kubeconfig names it and that it answers", "%w", err)
 	}
-	var err error
-	if e.client, err = client.New(e.config, client.Options{Scheme: scheme}); err != nil {
-		return nil, unreached(err)
-	}
-	if e.versions, err = discovery.NewDiscoveryClientForConfig(e.config); err != nil {
-		return nil, unreached(err)
-	}
-	how, err := howStarted(ctx, e.client, o.Namespace)
+	how, err := howStarted(ctx, c, namespace)
 	if err != nil {
 		return nil, err
 	}
-	s := store.New(store.Options{Client: e.client, InMemory: true, PlainHTTP: how.plainHTTP, UserAgent: o.UserAgent})
-	e.bundles = &driverbundle.Reconciler{Reader: e.client, Store: s, Now: o.Now, Floor: how.floor, FloorID: how.floorID}
-	return e, nil
+	s := store.New(store.Options{Client: c, InMemory: true, PlainHTTP: how.plainHTTP, UserAgent: agent})
+	bundles := &driverbundle.Reconciler{Reader: c, Store: s, Now: now, Floor: how.floor, FloorID: how.floorID}
+	site := &cluster.Cluster{Client: c, Reader: c, Versions: versions, Ask: cluster.Asking(cfg),
+		TrustFloor: how.floorID}
+	return &Operator{bundles: bundles, Reconciler: &vdoconfig.Reconciler{Client: c, Reader: c, Cluster: site, Store: s,
+		Trust: bundles, Recorder: silent{}, Now: now, Checks: found{}}}, nil
 }
 
-// candidate returns the DriverBundle of a VDOConfig, and the same after a pass with another reference.
-func (e *edges) candidate(ctx context.Context, config *v1alpha1.VDOConfig, reference string) (is, would *v1alpha1.DriverBundle, err error) {
-	if is, err = vdoconfig.FindBundle(ctx, e.client, config); err != nil {
+// Plan returns a preview for a VDOConfig of the cluster.
+func (o *Operator) Plan(ctx context.Context, config *v1alpha1.VDOConfig, w Wish) (*Preview, error) {
+	r := *o.Reconciler
+	if w.Reference != "" {
+		_, b, err := o.Candidate(ctx, config, w.Reference)
+		if err != nil {
+			return nil, err
+		}
+		own := instead{r.Client, b}
+		r.Client, r.Reader = own, own
+	}
+	return r.Preview(ctx, config, w.Assume)
+}
+
+// Candidate verifies a bundle in the mirror for the DriverBundle of a VDOConfig. It returns the DriverBundle, and the
+// same after a pass with that reference.
+func (o *Operator) Candidate(
+	ctx context.Context, config *v1alpha1.VDOConfig, reference string,
+) (is, would *v1alpha1.DriverBundle, err error) {
+	if is, err = FindBundle(ctx, o.Reader, config); err != nil {
 		return nil, nil, err
 	}
 	would = is.DeepCopy()
 	would.Spec.Reference, would.Spec.Versions, would.Spec.Suspend = reference, "", false
 	// Otherwise an earlier accepted bundle stays Ready for a while if the mirror is away.
 	would.Status.Conditions = nil
-	out, err := e.bundles.Pass(ctx, would)
+	out, err := o.bundles.Pass(ctx, would)
 	if err != nil {
 		return nil, nil, err
 	}

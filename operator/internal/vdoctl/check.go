@@ -21,7 +21,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/maintenance"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preview"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
@@ -185,11 +184,15 @@ func (a *app) images(ctx context.Context) *preflight.Images {
 	if err != nil || len(bundles.Items) == 0 {
 		return nil
 	}
-	o, err := a.previewing()
+	as, err := a.previewing(ctx)
+	var images *preflight.Images
+	if err == nil {
+		images, err = as.Images(ctx, config)
+	}
 	if err != nil {
 		return &preflight.Images{Err: err}
 	}
-	return preview.Images(ctx, o, config)
+	return images
 }
 
 // configuration reads the requested configuration and the state of the cluster. With a file, an unreachable cluster is

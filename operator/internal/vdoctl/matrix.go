@@ -16,7 +16,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preview"
 )
 
 const matrixHelp = `Verifies a bundle in the mirror as the operator does, and makes the operator follow that bundle
@@ -49,11 +48,11 @@ func (o *matrixOptions) run(ctx context.Context, src string) error {
 	if err != nil {
 		return err
 	}
-	options, err := o.previewing()
+	as, err := o.previewing(ctx)
 	if err != nil {
 		return err
 	}
-	was, would, err := preview.Candidate(ctx, options, config, reference)
+	was, would, err := as.Candidate(ctx, config, reference)
 	if err != nil {
 		return err
 	}

@@ -77,15 +77,15 @@ func (o *planOptions) run(ctx context.Context) error {
 }
 
 func (o *planOptions) preview(ctx context.Context, wish preview.Wish) (*preview.Preview, error) {
-	options, err := o.previewing()
-	if err != nil {
-		return nil, err
-	}
 	_, config, err := o.theConfig(ctx)
 	if err != nil {
 		return nil, err
 	}
-	p, err := preview.Make(ctx, options, config, wish)
+	as, err := o.previewing(ctx)
+	if err != nil {
+		return nil, asCaller(err)
+	}
+	p, err := as.Plan(ctx, config, wish)
 	return p, asCaller(err)
 }
 
@@ -100,9 +100,13 @@ func asCaller(err error) error {
 	return err
 }
 
-func (a *app) previewing() (preview.Options, error) {
+// previewing returns the cluster's operator as it would decide; it changes nothing.
+func (a *app) previewing(ctx context.Context) (*preview.Operator, error) {
 	cfg, err := a.cluster.config()
-	return preview.Options{Config: cfg, Namespace: a.cluster.namespace, Now: a.now, UserAgent: "vdoctl/" + a.build.Version}, err
+	if err != nil {
+		return nil, err
+	}
+	return preview.New(ctx, cfg, a.cluster.namespace, "vdoctl/"+a.build.Version, a.now)
 }
 
 func (o *planOptions) wish() (w preview.Wish, err error) {

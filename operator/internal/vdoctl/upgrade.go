@@ -405,21 +405,21 @@ func (o *rollbackOptions) run(ctx context.Context, name string) error {
 }
 
 // refuseUseless refuses a bundle that the trust policy no longer accepts, since the operator would only repair, and
-// releases that do not suit the cluster. It leaves other faults of the mirror to the operator, which may use its copy.
+// releases that do not suit the cluster. It leaves other faults to the operator, which may use its copy of the bundle.
 func (o *rollbackOptions) refuseUseless(
 	ctx context.Context, config *v1alpha1.VDOConfig, to v1alpha1.RevisionStatus,
 ) error {
-	options, err := o.previewing()
+	as, err := o.previewing(ctx)
 	if err != nil {
-		return err
+		return nil //nolint:nilerr // see above
 	}
 	short, stop := context.WithTimeout(ctx, 30*time.Second)
 	defer stop()
-	if _, _, err = preview.Candidate(short, options, config, to.Bundle); fault.ReasonOf(err) == fault.Untrusted {
+	if _, _, err = as.Candidate(short, config, to.Bundle); fault.ReasonOf(err) == fault.Untrusted {
 		return err
 	}
 	rev := revision.Revision{Bundle: to.Bundle, Releases: splitList(to.Releases)}
-	if why, err := preview.Unsuited(ctx, options, config, rev); err == nil && why != "" {
+	if why, err := as.Unsuited(ctx, config, rev); err == nil && why != "" {
 		return fault.Errorf(fault.Incompatible, "go back to", to.Name, "see `vdoctl upgrade list`", "%s", why)
 	}
 	return nil
