@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 
@@ -53,16 +54,15 @@ func patterns(exprs ...string) []*regexp.Regexp {
 	return out
 }
 
-// ceilings are the ceilings of the drivers. They are never changed.
-var ceilings = map[matrix.Driver]*Ceiling{
-	matrix.CPI:                cpi(),
-	matrix.CSI:                csi(),
-	matrix.SnapshotController: snapshotController(),
-	matrix.CNI:                antrea(),
-}
+// ceilings are the ceilings of the drivers. They are never changed. Most runs of vdoctl need none.
+var ceilings = sync.OnceValue(func() map[matrix.Driver]*Ceiling {
+	return map[matrix.Driver]*Ceiling{
+		matrix.CPI: cpi(), matrix.CSI: csi(), matrix.SnapshotController: snapshotController(), matrix.CNI: antrea(),
+	}
+})
 
 // CeilingOf returns the ceiling of a driver, or nil for an unknown driver.
-func CeilingOf(d matrix.Driver) *Ceiling { return ceilings[d] }
+func CeilingOf(d matrix.Driver) *Ceiling { return ceilings()[d] }
 
 func cpi() *Ceiling {
 	return &Ceiling{
