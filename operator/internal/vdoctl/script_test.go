@@ -118,13 +118,13 @@ stringData: {username: %q, password: %q}
 }
 
 func withoutSecret(east, west *vcsim.VCenter) (out string) {
-	for name, v := range map[string]*vcsim.VCenter{"east": east, "west": west} {
+	for i, v := range []*vcsim.VCenter{east, west} {
 		out += fmt.Sprintf(`---
 apiVersion: vdo.vmware.com/v1alpha1
 kind: VsphereCloudConfig
 metadata: {name: %s, namespace: vmware-system-vdo}
 spec: {vcIp: %s, port: %d, credentials: vc, thumbprint: "%s"}
-`, name, v.Host, v.Port, v.SHA256)
+`, []string{"east", "west"}[i], v.Host, v.Port, v.SHA256)
 	}
 	return out
 }
