@@ -46,25 +46,15 @@ func TestMain(m *testing.M) {
 type stopping struct{ m *testing.M }
 
 func (s stopping) Run() int {
-	dir, err := os.MkdirTemp("", "vdoctl-")
-	if err == nil {
-		err = errors.Join(
-			toolchain.Programs(context.Background(), dir, "./operator/cmd/vdoctl", "./bundler/cmd/vdo-bundle"),
-			os.Symlink("vdoctl", filepath.Join(dir, "kubectl-vdo")),
-			os.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH")),
-		)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	code := s.m.Run()
+	code := toolchain.Run(s.m, func(dir string) {
+		_ = os.Symlink("vdoctl", filepath.Join(dir, "kubectl-vdo"))
+		_ = os.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	}, "./operator/cmd/vdoctl", "./bundler/cmd/vdo-bundle")
 	for _, c := range []*cluster.Cluster{shared.cluster, whole.cluster} {
 		if c != nil {
 			c.Stop()
 		}
 	}
-	_ = os.RemoveAll(dir)
 	return code
 }
 
@@ -161,6 +151,7 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script", RequireExplicitExec: true, UpdateScripts: *update,
 		Setup: func(env *testscript.Env) error {
+			env.Setenv("GOGC", "off")
 			env.Setenv("ADMIN_KUBECONFIG", c.Kubeconfig())
 			env.Setenv("USERNAME", vcsim.Admin.Username)
 			env.Setenv("USERS", users.Name)

@@ -64,11 +64,11 @@ func (r result) has(texts ...string) string {
 
 func (r result) both() (string, int) { return r.out, r.code }
 
-// vdoctl runs the program with more of an environment.
+// vdoctl runs the program with more of an environment. It ends before a garbage collection would help it.
 func vdoctl(t *testing.T, env []string, args ...string) result {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "vdoctl", args...)
-	cmd.Env = append(os.Environ(), env...)
+	cmd.Env = append(append(os.Environ(), "GOGC=off"), env...)
 	out, err := cmd.CombinedOutput()
 	return ended(t, string(out), err)
 }
