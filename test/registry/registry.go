@@ -192,6 +192,7 @@ func (r *Registry) serve(listener net.Listener) error {
 		return err
 	}
 	server.TLSConfig = &tls.Config{Certificates: []tls.Certificate{cert.TLS()}, MinVersion: tls.VersionTLS12}
+	server.TLSConfig.CurvePreferences = []tls.CurveID{tls.X25519} // ML-KEM takes both sides as long again
 	if r.opts.ClientCertificates {
 		server.TLSConfig.ClientAuth, server.TLSConfig.ClientCAs = tls.RequireAndVerifyClientCert, r.ca.Pool()
 	}

@@ -74,10 +74,11 @@ func newHost(t *testing.T) *host {
 	t.Helper()
 	dir := t.TempDir()
 	d := &host{world: newWorld(t, dir)}
-	d.env = append(os.Environ(), "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"), "SSL_CERT_FILE="+filepath.Join(dir, "ca.crt"))
+	d.env = append(os.Environ(), "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"))
 	for name, value := range d.world.env() {
 		d.env = append(d.env, name+"="+value)
 	}
+	d.env = append(d.env, "SSL_CERT_FILE="+filepath.Join(dir, "ca.crt"))
 	d.as = []string{
 		"registry.site:5000", d.mirror.Host, "registry.site/", d.mirror.Host + "/", "mirror-ca.crt", "ca.crt"}
 	t.Cleanup(d.stop)

@@ -70,8 +70,8 @@ func TestSignsWithAHardwareToken(t *testing.T) {
 	release := "pkcs11:token=signing;object=release?module-path=" + module
 	withTokens := *w
 	withTokens.program = filepath.Join(w.dir, "vdo-bundle-pkcs11")
-	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags", "-s -w", "-tags", "pkcs11", "-o", withTokens.program,
-		"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/cmd/vdo-bundle")
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w",
+		"-tags", "pkcs11", "-o", withTokens.program, "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/cmd/vdo-bundle")
 	build.Env = append(os.Environ(), "CGO_ENABLED=1")
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)

@@ -201,7 +201,7 @@ func TestBaseOfADeltaIsMounted(t *testing.T) {
 	w := newWorldOf(t, t.TempDir(), registry.Options{}, registry.Options{Dir: stored, TLS: true, Auth: registry.Token})
 	w.must(t, "lock", "@up", "-q", "--release", "csi@3.5.1", "-o", "old.yaml")
 	w.must(t, "lock", "@up", "-q", "--release", "csi@3.5.1", "--release", "cpi@1.34.0", "-o", "new.yaml")
-	w.must(t, "keygen", "-o", "k")
+	w.key(t, "k")
 	w.must(t, "pull", "@up", "-q", "--lock", "old.yaml", "-o", "old.tar")
 	w.must(t, "pull", "@up", "-q", "--lock", "new.yaml", "--base", "old.tar", "--sign-key", "k.key", "-o", "delta.tar")
 	drivers := w.mirror.Host + "/vdo/drivers"
