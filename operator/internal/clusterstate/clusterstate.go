@@ -278,7 +278,7 @@ func node(n *corev1.Node, registered map[string][]string) preflight.Node {
 	out := preflight.Node{
 		Name: n.Name, UUID: n.Status.NodeInfo.SystemUUID, ProviderID: n.Spec.ProviderID, Kubelet: n.Status.NodeInfo.KubeletVersion,
 		Registered: known, TopologyKeys: keys, Zones: map[string]string{},
-		ControlPlane: drivers.IsControlPlane(n.Labels),
+		ControlPlane: drivers.IsControlPlane(n.Labels) || drivers.IsEtcd(n.Labels),
 	}
 	_, out.Begun = n.Annotations[FixAnnotation]
 	for _, key := range machineAnnotations {

@@ -57,6 +57,14 @@ func TestTheMachineOfANodeIsRead(t *testing.T) {
 	}
 }
 
+func TestNodesOfEtcdAloneAreNoWorkers(t *testing.T) {
+	meta := metav1.ObjectMeta{Name: "a", Labels: map[string]string{"node-role.kubernetes.io/etcd": "true"}}
+	c := fake.NewClientBuilder().WithObjects(&corev1.Node{ObjectMeta: meta}).Build()
+	state := clusterstate.Read(t.Context(), c, nil)
+	require.True(t, state.Nodes[0].ControlPlane)
+	require.False(t, state.ControlPlane, "controllers do not run there")
+}
+
 func TestStorageClassesOfTheDriverAreRead(t *testing.T) {
 	zones := []corev1.TopologySelectorTerm{{
 		MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{{Key: "zone", Values: []string{"a"}}}}}

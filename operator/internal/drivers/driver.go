@@ -31,6 +31,12 @@ func IsControlPlane(labels map[string]string) bool {
 	})
 }
 
+// IsEtcd reports whether a node with these labels runs etcd. RKE2, k3s and RKE can run it apart from the control plane.
+func IsEtcd(labels map[string]string) bool {
+	_, ok := labels["node-role.kubernetes.io/etcd"]
+	return ok
+}
+
 // Names of the drivers' own objects.
 const (
 	CloudControllerManager = "vsphere-cloud-controller-manager" // DaemonSet

@@ -343,6 +343,18 @@ func (w *world) begun(names ...string) {
 	}
 }
 
+// runEtcd makes nodes those of etcd, as RKE2 labels them: of etcd alone, or of the control plane too.
+func (w *world) runEtcd(too bool, names ...string) {
+	for _, name := range names {
+		w.change(name, func(n *corev1.Node) {
+			if !too {
+				n.Labels = map[string]string{}
+			}
+			n.Labels["node-role.kubernetes.io/etcd"] = "true"
+		})
+	}
+}
+
 // Nothing of the control plane is powered off unless what stays is a majority of all of it,
 // wherever the work was begun.
 func TestTheControlPlaneKeepsItsMajority(t *testing.T) {
@@ -368,7 +380,10 @@ func TestTheControlPlaneKeepsItsMajority(t *testing.T) {
 		require.Equal(t, fault.Refused, fault.ReasonOf(err))
 		require.ErrorContains(t, err, c.why)
 	}
-	w := newWorld(t, 1, 0)
+	w := newWorld(t, 3, 0)
+	w.runEtcd(true, "cp-0", "cp-1")
+	must.Fail(t, w.nodes(t.Context(), w.plan("cp-0")), fault.Refused, "1 other nodes of etcd")
+	w = newWorld(t, 1, 0)
 	inner, _ := w.api.(client.WithWatch)
 	w.run.Outage, w.run.Wait, w.run.API = true, 20*time.Millisecond, interceptor.NewClient(inner, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, k client.ObjectKey, o client.Object, _ ...client.GetOption,
@@ -406,6 +421,9 @@ func TestWhatOthersDoMeanwhileCounts(t *testing.T) {
 		"another fails in the drain": {why: "1 other nodes of the control plane are ready", look: func(w *world, time int) {
 			w.report("cp-2", time != 2) // the second look is the one after the drain
 		}},
+		"another of etcd alone fails in the drain": {why: "1 other nodes of etcd are ready", arrange: func(w *world) {
+			w.runEtcd(false, "cp-0", "cp-1", "cp-2")
+		}, look: func(w *world, time int) { w.report("cp-2", time != 2) }},
 		"another is worked on": {why: "cp-2, of the control plane too, is worked on", look: func(w *world, _ int) { w.begun("cp-2") }},
 		"a Machine's":          {arrange: func(w *world) { w.owner = "cp-0-x7x2m" }, why: "Machine cp-0-x7x2m owns the node"},
 		"and begun": {shut: 1, arrange: func(w *world) {

@@ -224,16 +224,25 @@ func (r *Run) say(node, text string) {
 	}
 }
 
-// majority requires that the control plane has its majority without a node: in nodes that are ready and not begun. Two
-// parallel runs write their annotations before this check, so that at least one sees the other's.
+// majority requires that the control plane and etcd, where a node is of them, have their majority without it.
 func (r *Run) majority(ctx context.Context, node string) error {
-	all, ready, busy := 0, 0, ""
+	if err := r.majorityOf(ctx, node, "the control plane", drivers.IsControlPlane); err != nil {
+		return err
+	}
+	return r.majorityOf(ctx, node, "etcd", drivers.IsEtcd)
+}
+
+// majorityOf counts the nodes of a group that are ready and not begun. Two parallel runs write their annotations before
+// this check, so that at least one sees the other's.
+func (r *Run) majorityOf(ctx context.Context, node, group string, has func(map[string]string) bool) error {
+	all, ready, busy, member := 0, 0, "", false
 	if err := pages.Each(ctx, r.API, &corev1.NodeList{}, func(n *corev1.Node) {
 		_, begun := n.Annotations[Annotation]
 		switch {
-		case !drivers.IsControlPlane(n.Labels):
+		case !has(n.Labels):
 			return
 		case n.Name == node:
+			member = true
 		case begun:
 			busy = cmp.Or(busy, n.Name)
 		case isReady(n):
@@ -243,16 +252,19 @@ func (r *Run) majority(ctx context.Context, node string) error {
 	}, client.Limit(pages.PerNode)); err != nil {
 		return clusterstate.Fault("read the nodes", err)
 	}
+	if !member {
+		return nil
+	}
 	if busy != "" {
-		return &fault.Error{Reason: fault.Refused, Op: "power off the VM of", Subject: node, Err: fmt.Errorf("%s, of the control plane too, is worked on", busy), Hint: "finish that first; where two runs began both, end the work on one: kubectl annotate node " + busy + " " + Annotation + "- and kubectl uncordon " + busy}
+		return &fault.Error{Reason: fault.Refused, Op: "power off the VM of", Subject: node, Err: fmt.Errorf("%s, of %s too, is worked on", busy, group), Hint: "finish that first; where two runs began both, end the work on one: kubectl annotate node " + busy + " " + Annotation + "- and kubectl uncordon " + busy}
 	}
 	needed := max(all/2+1, 2)
 	if ready >= needed || r.Outage {
 		return nil
 	}
-	why := fmt.Errorf("%d other nodes of the control plane are ready, and with fewer than %d the cluster has no majority of %d while it is off", ready, needed, all)
+	why := fmt.Errorf("%d other nodes of %s are ready, and with fewer than %d the cluster has no majority of %d while it is off", ready, group, needed, all)
 	if all == 1 {
-		why = errors.New("it is the only node of the control plane")
+		why = errors.New("it is the only node of " + group)
 	}
 	return &fault.Error{Reason: fault.Refused, Op: "power off the VM of", Subject: node, Err: why,
 		Hint: "see that the others are ready; or accept that the API server is away meanwhile: --control-plane-outage"}

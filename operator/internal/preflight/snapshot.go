@@ -81,8 +81,8 @@ type Node struct {
 	Name          string
 	UUID          string // status.nodeInfo.systemUUID
 	ProviderID    string
-	Kubelet       string // its version
-	ControlPlane  bool
+	Kubelet       string            // its version
+	ControlPlane  bool              // or etcd
 	Begun         bool              // by `vdoctl vms fix`, and not done
 	Machine       string            // that owns it, of a Machine API
 	Uninitialized bool              // has the taint that the cloud provider removes

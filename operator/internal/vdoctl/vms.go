@@ -52,8 +52,8 @@ func newVMsFixCommand(a *app) *cobra.Command {
 controller. A running VM permits none of these changes, so without --power-off the command only
 shows them. With it, one node at a time, workers first: cordon, evict the pods (--drain), shut
 the guest down, change the settings, power on, uncordon. It powers off a node of the control
-plane only if the other ready ones are a majority. Run an interrupted command again: it
-continues.
+plane or etcd only if the other ready ones are a majority. Run an interrupted command again:
+it continues.
 
 With --vm, --folder or --template it changes VMs that are no nodes, also before a cluster
 exists (--from-file). They stay on, off, or a template.`,
