@@ -309,7 +309,10 @@ func TestVMsArePutRightNodeByNode(t *testing.T) {
 
 func TestStoppedAnywhereItGoesOn(t *testing.T) {
 	w, steps := newWorld(t, 3, 0), 0
-	w.run.Progress = func(string, string) { steps++ }
+	w.run.Progress = func(node, text string) {
+		require.False(t, text == "uncordoned" && w.node(node).Spec.Unschedulable, "it is said afterwards")
+		steps++
+	}
 	require.NoError(t, w.nodes(t.Context(), w.plan()))
 	w.well("")
 	for n := 1; n <= steps/2; n++ { // two nodes are enough from here on

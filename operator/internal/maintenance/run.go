@@ -439,12 +439,15 @@ func (r *Run) back(ctx context.Context, _ VMs, m Machine) error {
 
 // uncordon uncordons the node if this package cordoned it, and ends its work.
 func (r *Run) uncordon(ctx context.Context, _ VMs, m Machine) error {
-	return r.edit(ctx, m.Node, func(n *corev1.Node) error {
-		if noteOf(n.Annotations[Annotation]).Cordoned {
-			n.Spec.Unschedulable = false
-			r.say(m.Node, "uncordoned")
-		}
+	was := false
+	err := r.edit(ctx, m.Node, func(n *corev1.Node) error {
+		was = noteOf(n.Annotations[Annotation]).Cordoned
+		n.Spec.Unschedulable = n.Spec.Unschedulable && !was
 		delete(n.Annotations, Annotation)
 		return nil
 	})
+	if err == nil && was {
+		r.say(m.Node, "uncordoned")
+	}
+	return err
 }
