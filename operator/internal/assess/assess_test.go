@@ -182,7 +182,7 @@ func TestWhatAChangeOfAHealthyClusterMeans(t *testing.T) {
 			for _, n := range in.Nodes {
 				n.Spec.ProviderID = ""
 			}
-		}, matrix.CPI, "3 of 3 nodes (cp, w1, w2): has no providerID; none is served", true, 3},
+		}, matrix.CPI, "3 of 3 nodes (cp, w1, w2): without providerID; none is served", true, 3},
 		"a Deployment that is scaled to nothing": {controller(0), "", "is scaled to 0, 1 are wanted", false, 0},
 		"one that is scaled up":                  {controller(2), "", "well", true, 0},
 		"no node may run the node plugin, though it is registered": {
@@ -393,7 +393,7 @@ func TestFindingsNameCauseAndRemedy(t *testing.T) {
 		"k3s":            {func(in *assess.Input) { in.Nodes[1].Spec.ProviderID = "k3s://w1" }, matrix.CPI, fault.Conflict, "k3s://w1"},
 		"not registered": {func(in *assess.Input) { in.CSINodes = in.CSINodes[:2] }, matrix.CSI, fault.Incomplete, "customKubeletPath"},
 		"no topology":    {func(in *assess.Input) { in.Topology = true }, matrix.CSI, fault.Incomplete, "without topology"},
-		"topology error": {func(in *assess.Input) { in.NodeTopologies = map[string]string{"w1": "nodeVM was not found"} }, matrix.CSI, fault.Incomplete, "nodeVM was not found"},
+		"topology error": {func(in *assess.Input) { in.NodeTopologies = map[string]string{"w1": "nodeVM was not found"} }, matrix.CSI, fault.Incomplete, "): topology cannot be found out: nodeVM was not found"},
 		"no control plane": {func(in *assess.Input) {
 			in.DaemonSets[0] = daemonSet("kube-system", "vsphere-cloud-controller-manager", "cpi", "1.33.1", 0, 0, 0)
 		}, matrix.CPI, fault.Incomplete, "node-role.kubernetes.io/control-plane"},

@@ -70,7 +70,7 @@ func (in *Input) cloudNode(n *corev1.Node, settled bool) []Finding {
 		f.Message = "must wait for the cloud provider (taint " + TaintUninitialized + ")"
 		f.Remedy = uninitialized
 	case id == "":
-		f.Message = "has no providerID, and no taint that would make the cloud provider set one"
+		f.Message = "without providerID, and without a taint that would make the cloud provider set one"
 		f.Remedy = "start its kubelet with --cloud-provider=external, delete the Node and let it join again; or set the taint " + TaintUninitialized + "=true:NoSchedule"
 	default:
 		return nil
@@ -90,7 +90,7 @@ func (in *Input) storageNode(n *corev1.Node, plugin *storagev1.CSINodeDriver, se
 	topology := in.NodeTopologies[n.Name]
 	switch {
 	case topology != "":
-		f.Message = "its topology cannot be found out: " + in.topologyWords(topology)
+		f.Message = "topology cannot be found out: " + in.topologyWords(topology)
 		f.Remedy = "its VM has to be in a datacenter listed; tags of each topology category have to be on its host's chain; the account has to be able to read both"
 		return []Finding{f}
 	case plugin == nil && !ready(n):

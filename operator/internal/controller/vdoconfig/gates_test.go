@@ -292,11 +292,11 @@ func TestWhatIsSaidOfAnUpgradeThatWaits(t *testing.T) {
 }
 
 func TestANodeWithUnfinishedWorkNeedsNoRemedy(t *testing.T) {
-	f := assess.Finding{Node: "a", Message: "has no providerID", Remedy: "start its kubelet again"}
+	f := assess.Finding{Node: "a", Message: "without providerID", Remedy: "start its kubelet again"}
 	waits := f
 	waits.Waiting = true
 	all := nodes(&assess.Report{Nodes: []assess.Finding{f, waits}})
-	require.Equal(t, []string{"has no providerID: start its kubelet again", "has no providerID"},
+	require.Equal(t, []string{"without providerID: start its kubelet again", "without providerID"},
 		[]string{all[0].Message, all[1].Message})
 }
 
