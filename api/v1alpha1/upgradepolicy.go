@@ -71,7 +71,7 @@ type UpgradePolicy struct {
 // UpgradeWindow is a recurring time at which upgrades may start.
 type UpgradeWindow struct {
 	// Schedule is when it opens, in cron's five fields: minute, hour, day of month, month, day of
-	// week. "0 2 * * 6" is Saturday at two.
+	// week. "0 2 * * 6" is Saturday at two. It opens on either day if both days are restricted.
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^[0-9*,/-]+ [0-9*,/-]+ [0-9*?,/-]+ [0-9A-Za-z*,/-]+ [0-9A-Za-z*?,/-]+$')`,message="write cron's five fields: minute hour day-of-month month day-of-week, such as 0 2 * * 6"
 	Schedule string `json:"schedule"`
