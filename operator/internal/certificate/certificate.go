@@ -49,10 +49,13 @@ func Issue(template *x509.Certificate, by *Issued) (Issued, error) {
 // Serving is a server's certificate, its key and the CA that clients trust, all PEM.
 type Serving struct{ CA, Cert, Key []byte }
 
+// skew is how far the clocks of clients may be behind the one here.
+const skew = 24 * time.Hour
+
 // IssueServing issues a certificate for a server's name or IP address. If by is nil, a CA that exists only for it signs
 // it, and the CA's key is discarded: nothing can sign another one.
-func IssueServing(ca string, by *Issued, host string, from, to time.Time) (Serving, error) {
-	from, to = from.UTC().Truncate(time.Second), to.UTC().Truncate(time.Second)
+func IssueServing(ca string, by *Issued, host string, now, to time.Time) (Serving, error) {
+	from, to := now.Add(-skew).UTC().Truncate(time.Second), to.UTC().Truncate(time.Second)
 	if by == nil {
 		made, err := Issue(&x509.Certificate{
 			Subject: pkix.Name{CommonName: ca}, NotBefore: from, NotAfter: to,

@@ -39,9 +39,6 @@ const (
 	maxTrusted = 4
 )
 
-// skew is the tolerated delay of a node's clock.
-const skew = 5 * time.Minute
-
 // Keys of the Secret.
 const (
 	KeyCA   = "ca.crt"
@@ -102,7 +99,7 @@ func ours(bundle []byte, now time.Time) []byte {
 // Issue makes a new CA and leaf.
 func Issue(now time.Time) (*Certificate, error) {
 	ca := caName + now.UTC().Format("2006-01-02T15:04:05Z")
-	made, err := certificate.IssueServing(ca, nil, DNSName, now.Add(-skew), now.Add(Lifetime))
+	made, err := certificate.IssueServing(ca, nil, DNSName, now, now.Add(Lifetime))
 	if err != nil {
 		return nil, fault.Errorf(fault.Internal, "make certificate", DNSName, "", "%w", err)
 	}

@@ -226,7 +226,6 @@ const (
 	certificateLife = 10 * 365 * 24 * time.Hour
 	renewBefore     = 30 * 24 * time.Hour
 	formerLife      = 91 * 24 * time.Hour // more than that of certificates of programs before v0.1
-	skew            = 5 * time.Minute     // a node's clock may be behind
 )
 
 // certify returns Dex's certificate with its key and the certificates that clients trust. The Secret that the spec
@@ -287,7 +286,7 @@ func (r *rendering) makeCertificate(host string) (Secret, error) {
 			end = cert.NotAfter
 		}
 	}
-	made, err := certificate.IssueServing(ca, by, host, r.in.Now.Add(-skew), end)
+	made, err := certificate.IssueServing(ca, by, host, r.in.Now, end)
 	if err != nil {
 		return nil, r.defect(err)
 	}
