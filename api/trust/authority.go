@@ -198,6 +198,8 @@ func (a CA) late(
 	}
 	what := fmt.Sprintf("of %s that %s, and ", identitiesOf(v.leaf), reason)
 	switch {
+	case now.Before(v.leaf.NotBefore): // no time stamp helps
+		return nil, what + "the clock here says " + now.UTC().Format(time.RFC3339)
 	case len(a.stampers) == 0:
 		return nil, what + a.ID + " has no time-stamping authority"
 	case len(v.timestamps) == 0:
