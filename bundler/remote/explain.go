@@ -66,7 +66,7 @@ func (h *Host) answer(resp *http.Response) error {
 	e := &AnswerError{
 		Method: resp.Request.Method, Status: resp.StatusCode,
 		Where:  resp.Request.URL.Scheme + "://" + resp.Request.URL.Host + resp.Request.URL.Path,
-		After:  parseRetryAfter(resp.Header.Get("Retry-After")),
+		After:  parseRetryAfter(resp.Header),
 		scoped: ch.params["error"] == "insufficient_scope",
 	}
 	sent := resp.Request.Header.Get("Authorization")
@@ -109,12 +109,15 @@ func Clean(s string, limit int) string {
 }
 
 // parseRetryAfter parses seconds or an HTTP date; it returns 0 if there is none.
-func parseRetryAfter(s string) time.Duration {
+func parseRetryAfter(h http.Header) time.Duration {
+	s := h.Get("Retry-After")
 	if n, err := strconv.ParseInt(strings.TrimSpace(s), 10, 32); err == nil && n > 0 {
 		return time.Duration(n) * time.Second
 	}
-	if t, err := http.ParseTime(s); err == nil {
-		return max(0, time.Until(t))
+	t, err := http.ParseTime(s)
+	now, errDate := http.ParseTime(h.Get("Date")) // the clock here may differ
+	if err == nil && errDate == nil {
+		return max(0, t.Sub(now))
 	}
 	return 0
 }
