@@ -25,6 +25,9 @@ import (
 // AccessToken goes to the registry unchanged. Source is the file or the program that has it, for messages.
 type Credential struct{ Username, Password, RefreshToken, AccessToken, Source string }
 
+// ofEntry begins the Source of a login for a path. A host's login, which `login` writes, does not replace it.
+const ofEntry = "the entry "
+
 // String names the login without a secret; "" is none.
 func (c Credential) String() string {
 	switch {
@@ -138,6 +141,9 @@ func (f configFile) logins(name string) (map[string]Credential, error) {
 		at := normalKey(key)
 		if _, another := out[at]; c != (Credential{}) && (!another || key == credentials.ServerAddressFromRegistry(at)) {
 			c.Source = name
+			if strings.Contains(at, "/") {
+				c.Source = ofEntry + at + " of " + name
+			}
 			out[at] = c
 		}
 	}

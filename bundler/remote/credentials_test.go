@@ -35,6 +35,7 @@ func TestLongestKeyOfTheConfigurationWins(t *testing.T) {
 		}
 	}`, auth("host", "1"), auth("team", "2:3"), auth("only", "4"), auth("old", "5"), auth("hub", "6")))
 	require.NoError(t, err)
+	entries := map[string]string{"team": "mirror.site/team", "exact": "mirror.site/team/a/b", "only": "other.site/only"}
 	for at, want := range map[[2]string]remote.Credential{
 		{"mirror.site", "x"}:              {Username: "host", Password: "1"},
 		{"mirror.site", "teams/a"}:        {Username: "host", Password: "1"},
@@ -53,6 +54,9 @@ func TestLongestKeyOfTheConfigurationWins(t *testing.T) {
 		require.NoError(t, err)
 		if want != (remote.Credential{}) {
 			want.Source = "config.json"
+			if entry := entries[want.Username]; entry != "" {
+				want.Source = "the entry " + entry + " of config.json"
+			}
 		}
 		require.Equal(t, want, got, "%v", at)
 	}

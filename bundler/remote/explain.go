@@ -241,12 +241,12 @@ func (c *Client) explainAnswer(h, at *Host, out *fault.Error, a *AnswerError) {
 	case a.Status == http.StatusProxyAuthRequired:
 		out.Reason, out.Hint = fault.Unauthorized, "give the login of the proxy: HTTPS_PROXY=http://USER:PASSWORD@PROXY:PORT, or HTTP_PROXY for a registry without TLS"
 	case a.Status == http.StatusUnauthorized && (!a.scoped || !h.hasLogin()):
-		out.Reason, out.Hint = fault.Unauthorized, c.loginHint(h)
+		out.Reason, out.Hint = fault.Unauthorized, c.loginHint(h, a.login)
 		if a.login != "" {
 			out.Err = fmt.Errorf("%s refuses a request with %s: %w", h.name, a.login, a)
 		}
 	case a.Status == http.StatusUnauthorized, a.Status == http.StatusForbidden:
-		out.Reason, out.Hint = fault.Forbidden, "ask the registry's administrator for the permission, or log in as another user: "+c.loginHint(h)
+		out.Reason, out.Hint = fault.Forbidden, "ask the registry's administrator for the permission, or log in as another user: "+c.loginHint(h, a.login)
 	case a.Method == http.MethodPut && (a.Has("MANIFEST_BLOB_UNKNOWN") || a.Has("MANIFEST_UNKNOWN") || a.Has("BLOB_UNKNOWN")):
 		out.Reason, out.Hint = fault.Incomplete, "push it again: a push sends only missing parts"
 	case a.Status == http.StatusNotFound && a.Method == http.MethodPost:
@@ -261,7 +261,7 @@ func (c *Client) explainAnswer(h, at *Host, out *fault.Error, a *AnswerError) {
 	case a.Status == http.StatusRequestEntityTooLarge:
 		out.Reason, out.Hint = fault.Refused, "raise the body limit of the proxy in front of "+h.name+" (nginx: client_max_body_size 0)"
 	case a.Status == http.StatusTooManyRequests:
-		out.Reason, out.Hint = fault.Throttled, "try again"+a.later()+", with a smaller --concurrency, or log in: "+c.loginHint(h)
+		out.Reason, out.Hint = fault.Throttled, "try again"+a.later()+", with a smaller --concurrency, or log in: "+c.loginHint(h, a.login)
 	case a.Status == http.StatusBadRequest && isPlainToTLS(a):
 		out.Reason, out.Hint = fault.InvalidInput, h.name+" speaks HTTPS: leave out --plain-http "+h.name
 	case WantsCertificate(a):
@@ -292,7 +292,11 @@ func certificateHint(host string, err error) string {
 	return "pass --ca-file with the certificate of the CA that signed for " + host + inPlace
 }
 
-func (c *Client) loginHint(h *Host) string {
+// loginHint returns the remedy for a login, as [Credential.String] names it, that does not suffice.
+func (c *Client) loginHint(h *Host, used string) string {
+	if _, entry, ok := strings.Cut(used, " from "+ofEntry); ok {
+		return "correct or remove " + ofEntry + entry
+	}
 	return fmt.Sprintf("`vdo-bundle login %s -u USER%s`", h.name, c.opts.LoginFlags)
 }
 
