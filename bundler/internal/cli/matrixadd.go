@@ -82,6 +82,10 @@ func (c *common) addTo(doc *matrix.Document, id matrix.ReleaseID, f addition) er
 		return err
 	}
 	now := time.Now().UTC().Truncate(time.Second)
+	if now.Before(doc.Issued) {
+		return fault.Errorf(fault.InvalidInput, "add to", "the matrix", "correct this machine's clock",
+			"it was issued at %s, and the clock here says %s", doc.Issued.Format(time.RFC3339), now.Format(time.RFC3339))
+	}
 	doc.Serial, doc.Issued, doc.Expires = doc.Serial+1, now, now.Add(doc.Expires.Sub(doc.Issued))
 	isIt := func(r matrix.Release) bool { return r.Compare(id) == 0 }
 	doc.Releases = append(slices.DeleteFunc(slices.Clone(doc.Releases), isIt), release)
