@@ -238,7 +238,7 @@ func (s *site) ask(ctx context.Context, about func(configured) vcenter.Ask) []pr
 		target, err := s.target(ctx, v)
 		if err != nil {
 			out[i] = preflight.VCenter{Server: target.Server(), Err: err, Unresolved: v.config == nil}
-			out[i].Username = target.Username
+			out[i].Username, out[i].Ends = target.Username, target.Ends
 			continue
 		}
 		g.Go(func() error {

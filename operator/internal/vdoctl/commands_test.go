@@ -16,11 +16,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/columns"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/maintenance"
@@ -243,11 +245,17 @@ func TestThePasswordOfTheSecretIsKept(t *testing.T) {
 	require.NoError(t, c.Update(t.Context(), &s))
 	site := must.Have(clusterSite(t.Context(), c, operatorNamespace))(t)
 	site.app = o.app
-	at := must.Have(site.target(t.Context(), configured{config: d.vcenter}))(t)
-	require.Equal(t, "2027-01-14", at.Ends.Format(time.DateOnly))
+	st := &d.vcenter.Status
+	st.CredentialsVersion = must.Have(credentials.Read(t.Context(), c, d.vcenter))(t).Version
+	st.ObservedGeneration = d.vcenter.Generation
+	st.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Reason: string(fault.Unauthorized)}}
+	site.vcenters = []configured{{config: d.vcenter}}
+	refused := site.ask(t.Context(), nil)[0]
+	require.ErrorContains(t, refused.Err, "vdoctl does not try it again")
+	require.Equal(t, "2027-01-14", refused.Ends.Format(time.DateOnly))
 	s.Annotations = map[string]string{credentials.EndsAnnotation: "another@vsphere.local 2027-01-14"}
 	require.NoError(t, c.Update(t.Context(), &s))
-	at = must.Have(site.target(t.Context(), configured{config: d.vcenter}))(t)
+	at := must.Have(site.target(t.Context(), configured{config: d.vcenter}))(t)
 	require.Zero(t, at.Ends, "the account was replaced by hand")
 
 	d.vcenter.Spec.VcIP, o.server = "vc.site", "vc.other.site"

@@ -205,18 +205,19 @@ func (i *Inspector) vcenter(ctx context.Context, namespace, name string, ask vce
 	if err := i.client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &vcc); err != nil {
 		return preflight.VCenter{Server: name, Unresolved: true, Err: unread(name, err)}
 	}
-	at := func(user string, err error) preflight.VCenter {
-		return preflight.VCenter{Server: vcc.Spec.VcIP, Account: preflight.Account{Username: user}, Err: err}
-	}
 	read, err := credentials.Read(ctx, i.reader, &vcc)
 	if err != nil {
-		return at(read.Username, err)
+		return unasked(&vcc, read, err)
 	}
 	verified, ok := read.Verified(&vcc)
 	if !ok {
-		return at(read.Username, unverified(&vcc))
+		return unasked(&vcc, read, unverified(&vcc))
 	}
 	return i.ask(ctx, &vcc, verified, ask)
+}
+
+func unasked(vcc *v1alpha1.VsphereCloudConfig, c credentials.Credentials, err error) preflight.VCenter {
+	return preflight.VCenter{Server: vcc.Spec.VcIP, Account: preflight.Account{Username: c.Username, Ends: c.Ends}, Err: err}
 }
 
 // ask logs in like all other code of the operator: one login at a time, and none with a refused password. Others may
@@ -229,11 +230,11 @@ func (i *Inspector) ask(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig, a
 	}
 	known, leave, err := i.logins.Enter(ctx, q, i.now)
 	if err != nil {
-		return preflight.VCenter{Server: spec.VcIP, Account: preflight.Account{Username: account.Username}, Err: err}
+		return unasked(vcc, account.Credentials, err)
 	}
 	if known != nil {
 		leave()
-		return preflight.VCenter{Server: spec.VcIP, Account: preflight.Account{Username: account.Username}, Err: known.Err}
+		return unasked(vcc, account.Credentials, known.Err)
 	}
 	leave = sync.OnceFunc(leave)
 	defer leave()
