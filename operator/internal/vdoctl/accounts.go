@@ -157,7 +157,12 @@ func (o *accountOptions) change(ctx context.Context) error {
 	}
 	does, err := o.show(at, do, o.dryRun)
 	if f, ok := at.API.(*accountFile); ok && o.makes && does && err == nil && !o.dryRun {
-		_ = command.Say(o.err, "Written: %s (mode 0600); `vdoctl deploy -f %s` moves it into the cluster", f.name, o.file)
+		info, err := os.Stat(f.name)
+		if err != nil {
+			return err
+		}
+		_ = command.Say(o.err, "Written: %s (mode %04o); `vdoctl deploy -f %s` moves it into the cluster", // FAT has other modes
+			f.name, info.Mode().Perm(), fault.Quote(o.file))
 		if o.offline() {
 			_ = command.Say(o.err, "Once nodes exist, run it again, without --no-cluster: the account has no role on their VMs yet.")
 		}

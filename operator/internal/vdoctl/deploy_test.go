@@ -184,7 +184,7 @@ func TestFirstRun(t *testing.T) {
 	r := newRelease(t)
 	v := vcsim.Start(t, vcsim.Options{})
 	dir := t.TempDir()
-	site, accounts := filepath.Join(dir, "site.yaml"), filepath.Join(dir, "site.accounts.yaml")
+	site, accounts := filepath.Join(dir, "a site.yaml"), filepath.Join(dir, "a site.accounts.yaml")
 	before := func(args ...string) string {
 		t.Helper()
 		out := vdoctl(t, []string{"KUBECONFIG=/dev/null"}, append(args, "-v", "9")...).is(0)
@@ -202,7 +202,7 @@ func TestFirstRun(t *testing.T) {
 		is(8, "Apply the above to vCenter vcenter ("+v.Host+":"+portOf(v)+")?")
 	made := users("create")
 	require.Contains(t, made, "set      Secret vmware-system-vdo/vcenter-account for vdo-")
-	require.Contains(t, made, "Written: "+accounts+" (mode 0600); `vdoctl deploy -f "+site+"` moves it")
+	require.Contains(t, made, "Written: "+accounts+" (mode 0600); `vdoctl deploy -f '"+site+"'` moves it")
 	require.Contains(t, made, "Once nodes exist, run it again, without --no-cluster")
 	again := users("create")
 	require.Contains(t, again, "nothing to do")
@@ -261,7 +261,7 @@ func TestFirstRun(t *testing.T) {
 	require.NoError(t, s.k.Delete(t.Context(), p))
 	s.run(deploy...).is(8, "the cluster has another one than "+accounts)
 	s.run(append([]string{"users", "rotate"}, login...)...).is(8, "the cluster has another one than "+accounts,
-		"`vdoctl users delete -f "+site+" --no-cluster --username ADMIN`")
+		"`vdoctl users delete -f '"+site+"' --no-cluster --username ADMIN`")
 	require.False(t, s.there(p), "written before the conflict was found")
 	require.NoError(t, os.Remove(accounts))
 
