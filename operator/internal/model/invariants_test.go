@@ -38,7 +38,7 @@ const maxStatus = 48 << 10
 // model is what the program knows of what should be.
 type model struct {
 	late   error // of an event in the middle of a pass
-	amid   bool  // a hand did something in the middle of the pass
+	amid   bool  // something happened in the middle of the pass
 	failed error // of the last pass
 
 	mirrorLogins []string // passwords that were the mirror's

@@ -241,7 +241,7 @@ func (w *world) happen(e event) {
 		}()
 		w.note("event", text)
 		k.do(w, e.Arg)
-		w.amid = w.amid || strings.HasPrefix(e.Kind, "hand ")
+		w.amid = true
 	}})
 }
 
