@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -36,7 +37,8 @@ func TestWhichLoginPodsHave(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		given    map[string][]byte
-		copied   bool // pods have a login
+		copied   bool // the inventory has their login
+		refers   bool // pods do
 		verified string
 		edit     func(*v1alpha1.DriverBundle)
 		want     string
@@ -45,10 +47,11 @@ func TestWhichLoginPodsHave(t *testing.T) {
 		waiting  bool
 		notes    int
 	}{
-		"the mirror let it in":                {given: given, copied: true, verified: "2", want: "new"},
-		"there is none, and none is needed":   {verified: v1alpha1.NoLogin},
-		"it is being tried":                   {given: given, copied: true, verified: "1", want: "{}", kept: true, waiting: true},
-		"it is being tried, and pods are new": {given: given, verified: "1", waiting: true},
+		"the mirror let it in":                         {given: given, copied: true, verified: "2", want: "new"},
+		"there is none, and none is needed":            {verified: v1alpha1.NoLogin},
+		"it is being tried":                            {given: given, copied: true, verified: "1", want: "{}", kept: true, waiting: true},
+		"it is being tried, and pods are new":          {given: given, verified: "1", waiting: true},
+		"it is being tried, and the inventory is lost": {given: given, refers: true, verified: "1", want: "{}", kept: true, waiting: true},
 		"the mirror refuses it": {given: given, copied: true, verified: "1", edit: ready(metav1.ConditionFalse),
 			want: "{}", kept: true, gated: fault.Unauthorized},
 		"nobody tries it": {given: given, copied: true, verified: "1",
@@ -66,6 +69,10 @@ func TestWhichLoginPodsHave(t *testing.T) {
 				id := inventory.ID{Key: key, Version: "v1"}
 				g.facts.inventory = g.facts.inventory.With(inventory.Entry{ID: id, Driver: matrix.CPI})
 			}
+		}
+		if c.refers {
+			by := corev1.PodSpec{ImagePullSecrets: []corev1.LocalObjectReference{{Name: render.PullSecret}}}
+			g.observed.DaemonSets = []appsv1.DaemonSet{{Spec: appsv1.DaemonSetSpec{Template: corev1.PodTemplateSpec{Spec: by}}}}
 		}
 		if g.bundle.source.Status.VerifiedLogin = c.verified; c.edit != nil {
 			c.edit(g.bundle.source)

@@ -225,13 +225,19 @@ func (l login) secrets() []string {
 	return all
 }
 
-// installedLogin returns the login of the drivers' pods, if they refer to any. Existing copies stay, and a missing one
-// is created without a login, so that no pods roll.
+// installedLogin returns the login of the drivers' pods, if they refer to any, by the inventory or by themselves.
+// Existing copies stay, and a missing one is created without a login, so that no pods roll.
 func (p *pass) installedLogin() login {
-	for _, key := range copies {
-		if _, recorded := p.facts.inventory.Get(key); recorded {
-			return login{data: []byte("{}"), kept: true}
-		}
+	refers := slices.ContainsFunc(copies, func(key inventory.Key) bool {
+		_, recorded := p.facts.inventory.Get(key)
+		return recorded
+	})
+	by := corev1.LocalObjectReference{Name: render.PullSecret}
+	for _, o := range p.observed.DaemonSets {
+		refers = refers || slices.Contains(o.Spec.Template.Spec.ImagePullSecrets, by)
 	}
-	return login{}
+	if !refers {
+		return login{}
+	}
+	return login{data: []byte("{}"), kept: true}
 }
