@@ -1,6 +1,6 @@
 // Package assess judges the health of drivers and nodes from observed objects alone. A driver is healthy
 // if it is rolled out and works; a node, if the drivers have done their part for it. A [Finding] is a
-// problem with its reason and remedy, or unfinished work (Waiting). The package is pure: its clock is [Input.Now].
+// problem with its reason and remedy, or unfinished work (Waiting). The package is pure: its clock is [Observed.Now].
 //
 // # Rules
 //
@@ -18,7 +18,7 @@
 //   - Quotes may contain a secret. Known ones are hidden, and so is the rest of a driver's line after a word
 //     such as "password". See secrets.go.
 //   - The storage driver is judged only on nodes that a node plugin's selector and affinity admit.
-//   - A node has [Grace] after it joined before it counts as unhealthy.
+//   - A node has [Grace] after it joined before it counts as unhealthy. A rollout excuses its missing pod as long.
 package assess
 
 import (
@@ -46,6 +46,7 @@ const (
 
 // Observed is the state that was read from the cluster.
 type Observed struct {
+	Now         time.Time      // zero: no node is young
 	Nodes       []*corev1.Node // shared with other readers: do not change
 	CSINodes    []*storagev1.CSINode
 	DaemonSets  []appsv1.DaemonSet
@@ -92,7 +93,6 @@ func with(all map[matrix.Driver]error, d matrix.Driver, err error) map[matrix.Dr
 // Input is everything that a judgement depends on.
 type Input struct {
 	Observed
-	Now time.Time
 	// Requested drivers; Assess judges no others.
 	Requested []matrix.Driver
 	// Topology is set if volumes' topology is requested.

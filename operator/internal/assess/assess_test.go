@@ -67,8 +67,9 @@ func registered(name string, keys ...string) *storagev1.CSINode {
 // healthy is a cluster of one control-plane node and two workers where all is well.
 func healthy() assess.Input {
 	return assess.Input{
-		Now: now, Requested: []matrix.Driver{matrix.CPI, matrix.CSI},
+		Requested: []matrix.Driver{matrix.CPI, matrix.CSI},
 		Observed: assess.Observed{
+			Now:      now,
 			Nodes:    []*corev1.Node{node("cp", true, true), node("w1", true, false), node("w2", true, false)},
 			CSINodes: []*storagev1.CSINode{registered("cp"), registered("w1"), registered("w2")},
 			DaemonSets: []appsv1.DaemonSet{
@@ -178,6 +179,21 @@ func TestWhatAChangeOfAHealthyClusterMeans(t *testing.T) {
 			in.Nodes[1].CreationTimestamp, in.Nodes[1].Spec.ProviderID = metav1.NewTime(now.Add(-time.Second)), ""
 			in.Nodes[1].Spec.Taints = []corev1.Taint{{Key: assess.TaintUninitialized}}
 		}, matrix.CPI, "rolling", true, 1},
+		"a node failed long ago, and others join and leave": {func(in *assess.Input) {
+			in.Nodes = append(in.Nodes, node("w3", true, false))
+			in.Nodes[3].CreationTimestamp = metav1.NewTime(now)
+			in.CSINodes = append(in.CSINodes[:2], registered("w3"))
+			for _, n := range []string{"w3", "left"} {
+				p := pod(csiNode, "driver", corev1.ContainerState{}, "")
+				p.Spec.NodeName, p.CreationTimestamp = n, metav1.NewTime(now)
+				in.Pods = append(in.Pods, p)
+			}
+		}, "", "1 of 4 nodes (w2): did not register", true, 1},
+		"a pod starts on a young node, and the time is not known": {func(in *assess.Input) {
+			plugin(3, 3, 2)(in)
+			in.Nodes[1].CreationTimestamp, in.Now = metav1.NewTime(now), time.Time{}
+			in.Pods = []*corev1.Pod{pod(csiNode, "driver", corev1.ContainerState{}, "")}
+		}, "", "rolling: has 2 of 3 pods available", false, 0},
 		"many nodes, in one finding": {func(in *assess.Input) {
 			for _, n := range in.Nodes {
 				n.Spec.ProviderID = ""

@@ -54,7 +54,9 @@ func (in *Input) nodes() (all []Finding, unserved map[matrix.Driver]bool) {
 	return all, unserved
 }
 
-func (in *Input) young(n *corev1.Node) bool { return in.Now.Sub(n.CreationTimestamp.Time) < Grace }
+func (o *Observed) young(n *corev1.Node) bool {
+	return o.Now.Sub(n.CreationTimestamp.Time).Abs() < Grace
+}
 
 // cloudNode checks that the cloud provider has set the providerID and removed the taint.
 func (in *Input) cloudNode(n *corev1.Node, settled bool) []Finding {
@@ -137,19 +139,23 @@ func (in *Input) reaches() func(*corev1.Node) bool {
 	}
 }
 
-// settled reports whether a driver is rolled out and its pods are older than [Grace]. Until then, findings about its
-// nodes are only Waiting.
+// settled reports whether a driver is rolled out and its pods are older than [Grace], but for those on nodes that are
+// young or gone. Until then, findings about its nodes are only Waiting.
 func (in *Input) settled(d matrix.Driver) bool {
 	all := in.Workloads(d)
 	if len(all) == 0 {
 		return false
+	}
+	old := map[string]bool{}
+	for _, n := range in.Nodes {
+		old[n.Name] = !in.young(n)
 	}
 	for _, w := range all {
 		if !in.RolledOut(w) {
 			return false
 		}
 		for p := range in.podsOf(w) {
-			if in.Now.Sub(p.CreationTimestamp.Time) < Grace {
+			if old[p.Spec.NodeName] && in.Now.Sub(p.CreationTimestamp.Time) < Grace {
 				return false
 			}
 		}

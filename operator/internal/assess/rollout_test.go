@@ -20,7 +20,7 @@ import (
 
 // rolling is a cluster in which nodes have pods of the node plugin: of an earlier template (old, broken, ends) or the
 // current one (new, starting, leaves), or none. A node is not ready if its old pod is gone, or it got or lost the new
-// one. It went some time after that pod was made.
+// one. It went some time after that pod was made. Nodes called y are young.
 func rolling(pods string, went time.Duration) assess.Input {
 	in := healthy()
 	in.Nodes = nil
@@ -31,6 +31,9 @@ func rolling(pods string, went time.Duration) assess.Input {
 	for _, text := range strings.Fields(pods) {
 		name, all, _ := strings.Cut(text, "=")
 		n := node(name, !slices.Contains([]string{"gone", "got", "lost"}, all), false)
+		if strings.HasPrefix(name, "y") {
+			n.CreationTimestamp = metav1.NewTime(now.Add(-time.Minute))
+		}
 		in.Nodes, in.CSINodes = append(in.Nodes, n), append(in.CSINodes, registered(name))
 		d.Status.DesiredNumberScheduled++
 		for _, is := range strings.FieldsFunc(all, func(r rune) bool { return r == '+' }) {
@@ -80,6 +83,12 @@ func TestARollOutGoesOnWithoutNodesThatAreNotReady(t *testing.T) {
 		"it is not counted":     {"a=new b=old c=gone", 0, unreachable, false, "1 of 2 pods updated; " + late, 1, 2, 1},
 		"all are away":          {"a=gone b=gone", 0, "", false, "has 0 of 2 pods updated; 2 nodes are not ready", 2, 0, 0},
 		"all are away with it":  {"a=got", hour, "", false, "has 0 of 1 pods available", 0, 0, 0},
+		"a young one starts":    {"a=new b=new y=starting", 0, "", true, "", 0, 2, 2},
+		"a young one has it":    {"a=old y=new", 0, "", false, "has 1 of 2 pods updated", 0, 2, 1},
+		"young ones come up":    {"a=new y1=starting y2=starting", minute, "", true, "", 0, 1, 1},
+		"a young one waits":     {"a=new y=broken", 0, "", true, "", 0, 1, 1},
+		"all fail, one young":   {"a=starting b=starting y=starting", 0, "", false, "has 0 of 3 pods available", 0, 2, 0},
+		"none runs, all young":  {"y1=starting y2=starting", 0, "", false, "has 0 of 2 pods available", 0, 0, 0},
 		"many are away": {"a=new f=gone e=gone d=gone c=gone", 0, "", true,
 			"4 nodes are not ready and get their new pods when they return: c, d, e, and 1 more", 4, 1, 1},
 	} {

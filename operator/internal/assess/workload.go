@@ -201,9 +201,9 @@ func (in *Input) rollout(w Workload, a away) (Finding, bool) {
 	return f, true
 }
 
-// away has a DaemonSet's pods on nodes that are not ready.
+// away has a DaemonSet's pods on nodes that are not ready, or that are young and have no ready pod.
 type away struct {
-	nodes []string // nodes with a pod of it, sorted
+	nodes []string // nodes that are not ready and have a pod of it, sorted
 	late  []string // those without a pod of the current template
 	// counted are the nodes that the DaemonSet counts, updated those with a current pod, up those with a ready one.
 	counted, updated, up int32
@@ -212,28 +212,28 @@ type away struct {
 // mayBreak reports whether a node stopped being ready soon after it got a pod, which may be why.
 func mayBreak(p *corev1.Pod, n *corev1.Node) bool {
 	after := Readiness(n).LastTransitionTime.Sub(p.CreationTimestamp.Time)
-	return after > 0 && after < 5*time.Minute
+	return !ready(n) && after > 0 && after < 5*time.Minute
 }
 
-// away returns the nodes that are not ready. If several became so soon after they got the new pod, they count as
-// ready. Otherwise a release that breaks nodes would break all.
+// away returns the nodes that are not ready, and young ones whose pod is not. If several became not ready soon after
+// they got the new pod, they count as ready. Otherwise a release that breaks nodes would break all.
 func (o *Observed) away(w Workload) (a away) {
 	var absent []*corev1.Node
 	pods := map[string][]*corev1.Pod{} // on these
 	for _, n := range o.Nodes {
-		if w.Kind == "DaemonSet" && !ready(n) {
+		if w.Kind == "DaemonSet" && (!ready(n) || o.young(n)) {
 			absent, pods[n.Name] = append(absent, n), nil
 		}
-	}
-	if len(absent) == 0 {
-		return a
 	}
 	for p := range o.podsOf(w) {
 		if on, isAbsent := pods[nodeOf(p)]; isAbsent {
 			pods[nodeOf(p)] = append(on, p)
 		}
 	}
-	absent = slices.DeleteFunc(absent, func(n *corev1.Node) bool { return len(pods[n.Name]) == 0 })
+	absent = slices.DeleteFunc(absent, func(n *corev1.Node) bool {
+		on := pods[n.Name]
+		return len(on) == 0 || ready(n) && slices.ContainsFunc(on, podReady)
+	})
 	others := slices.DeleteFunc(slices.Clone(absent), func(n *corev1.Node) bool {
 		return slices.ContainsFunc(pods[n.Name], func(p *corev1.Pod) bool {
 			return w.updated(p) && mayBreak(p, n)
@@ -244,8 +244,10 @@ func (o *Observed) away(w Workload) (a away) {
 	}
 	for _, n := range absent {
 		isNew, counts := slices.ContainsFunc(pods[n.Name], w.updated), w.tolerates(n)
-		a.nodes = append(a.nodes, n.Name)
-		if !isNew && (!counts || w.Updated < w.Desired) {
+		if !ready(n) {
+			a.nodes = append(a.nodes, n.Name)
+		}
+		if !ready(n) && !isNew && (!counts || w.Updated < w.Desired) {
 			a.late = append(a.late, n.Name)
 		}
 		if !counts {

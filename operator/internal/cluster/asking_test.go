@@ -186,7 +186,8 @@ func said(t *testing.T, c *edge.Cluster) string {
 	t.Helper()
 	o, err := c.Observe(ctx)
 	require.NoError(t, err)
-	rep := assess.Assess(assess.Input{Observed: o, Now: time.Now(), Requested: []matrix.Driver{matrix.CPI}})
+	o.Now = time.Now()
+	rep := assess.Assess(assess.Input{Observed: o, Requested: []matrix.Driver{matrix.CPI}})
 	var all []string
 	for _, f := range rep.Drivers[matrix.CPI].Findings {
 		all = append(all, fmt.Sprintf("%s | %s | %s", f.Reason, f.Message, f.Remedy))

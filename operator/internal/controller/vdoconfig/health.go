@@ -49,6 +49,7 @@ func (p *pass) observe(ctx context.Context, look func(context.Context) (assess.O
 	}
 	observed.Nodes = p.onVSphere(observed.Nodes)
 	p.omitLeftWebhook(&observed)
+	observed.Now = p.now
 	p.observed = &observed
 	return nil
 }
@@ -79,7 +80,7 @@ func (p *pass) assessed(ctx context.Context) error {
 	}
 	storage := p.outcome.spec.StorageProvider
 	report := assess.Assess(assess.Input{
-		Observed: *p.observed, Now: p.now, Requested: p.judged(),
+		Observed: *p.observed, Requested: p.judged(),
 		Topology: storage != nil && len(storage.TopologyCategories) > 0,
 		Missing:  p.missing(), Secrets: p.secrets(live),
 	})
@@ -154,7 +155,7 @@ const reasonRolledBack = "RolledBack"
 // before returns the findings of before a revision's start: they do not count against it.
 func (s *facts) before() []string {
 	drivers := slices.Collect(maps.Keys(s.site.Installed))
-	report := assess.Assess(assess.Input{Observed: *s.observed, Now: s.now, Requested: drivers})
+	report := assess.Assess(assess.Input{Observed: *s.observed, Requested: drivers})
 	return findingsOf(&report, drivers)
 }
 
