@@ -122,7 +122,7 @@ type Finding struct {
 	Reason  fault.Reason
 	Message string
 	Remedy  string
-	// Waiting is set for unfinished work, Rolling for that of a rollout while most of the pods serve.
+	// Waiting is set for unfinished work; Rolling for that of a rollout while most of the pods serve, or of young nodes.
 	Waiting, Rolling bool
 	// Away is set if it concerns only nodes that are not ready.
 	Away bool
@@ -231,10 +231,12 @@ func (r *Report) rollUp(unserved map[matrix.Driver]bool) {
 						first = f
 					}
 					names, first.Away = append(names, f.Node), first.Away && f.Away
+					first.Rolling = first.Rolling && f.Rolling
 				}
 			}
 			if len(names) > 0 {
-				first.Rolling = waiting && len(h.Findings) > 0 && h.Healthy()
+				young := first.Rolling && !unserved[d]
+				first.Rolling = waiting && h.Healthy() && (young || len(h.Findings) > 0)
 				first.Node, first.Subject = "", fmt.Sprintf("%d of %d nodes (%s)", len(names), r.NodesAll, Few(names, ", "))
 				h.Findings = append(h.Findings, first)
 			}

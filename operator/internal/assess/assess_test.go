@@ -178,7 +178,14 @@ func TestWhatAChangeOfAHealthyClusterMeans(t *testing.T) {
 		"a young node": {func(in *assess.Input) {
 			in.Nodes[1].CreationTimestamp, in.Nodes[1].Spec.ProviderID = metav1.NewTime(now.Add(-time.Second)), ""
 			in.Nodes[1].Spec.Taints = []corev1.Taint{{Key: assess.TaintUninitialized}}
-		}, matrix.CPI, "rolling", true, 1},
+		}, matrix.CPI, "serving", true, 1},
+		"a node did not register before its pod was replaced": {func(in *assess.Input) {
+			in.CSINodes = in.CSINodes[:2]
+			in.Nodes = append(in.Nodes, node("w3", true, false))
+			in.Nodes[3].CreationTimestamp = metav1.NewTime(now)
+			in.Pods = []*corev1.Pod{pod(csiNode, "driver", corev1.ContainerState{}, "")}
+			in.Pods[0].CreationTimestamp = metav1.NewTime(now)
+		}, "", "rolling", true, 2},
 		"a node failed long ago, and others join and leave": {func(in *assess.Input) {
 			in.Nodes = append(in.Nodes, node("w3", true, false))
 			in.Nodes[3].CreationTimestamp = metav1.NewTime(now)

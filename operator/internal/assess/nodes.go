@@ -33,7 +33,7 @@ func (in *Input) nodes() (all []Finding, unserved map[matrix.Driver]bool) {
 	reaches := in.reaches()
 	add := func(n *corev1.Node, d matrix.Driver, found []Finding) {
 		for i := range found {
-			found[i].Away = !ready(n)
+			found[i].Away, found[i].Rolling = !ready(n), in.young(n)
 		}
 		if others, judged := unserved[d]; ready(n) {
 			unserved[d] = len(found) > 0 && (others || !judged)
