@@ -42,13 +42,11 @@ const (
 
 // read returns the objects of a manifest.
 func read(t *testing.T, path string) []*unstructured.Unstructured {
-	t.Helper()
 	data := must.Have(os.ReadFile(path))(t)
 	return decode(t, path, data)
 }
 
 func decode(t *testing.T, path string, data []byte) []*unstructured.Unstructured {
-	t.Helper()
 	all, err := cluster.Objects(data)
 	require.NoError(t, err, path)
 	return all
@@ -61,7 +59,6 @@ func apply(ctx context.Context, c client.Client, u *unstructured.Unstructured, o
 // install applies what docs/install.md says to, and returns a client of the
 // administrator and one of the operator.
 func install(t *testing.T) (admin, operator client.Client) {
-	t.Helper()
 	cfg := cluster.Config(t)
 	admin = cluster.Client(t, cfg)
 	files := []string{"driver-namespaces.yaml", "namespaces.yaml", "rbac.yaml", deploy.RightsPolicy, "operator.yaml",
@@ -77,7 +74,6 @@ func install(t *testing.T) (admin, operator client.Client) {
 // roles are all roles of the install manifests, with "" for cluster roles'
 // namespace.
 func roles(t *testing.T) map[string][]rbacv1.PolicyRule {
-	t.Helper()
 	out := map[string][]rbacv1.PolicyRule{}
 	for _, u := range slices.Concat(read(t, "rbac.yaml"), read(t, "rbac-antrea.yaml")) {
 		if u.GetKind() != "Role" && u.GetKind() != "ClusterRole" {
@@ -121,7 +117,6 @@ var never = []string{"snapshot-webhook", "snapshot-webhook-runner", "snapshot-we
 
 // releasesOf returns the objects of the releases of some drivers.
 func releasesOf(t *testing.T, dir string, drivers ...matrix.Driver) (out []*unstructured.Unstructured) {
-	t.Helper()
 	for _, text := range upstream.Releases() {
 		id := must.Have(matrix.ParseReleaseID(text))(t)
 		if !slices.Contains(drivers, id.Driver) {
@@ -223,7 +218,6 @@ func placeholder(u *unstructured.Unstructured) {
 type access struct{ verb, group, resource, ns, name string }
 
 func allowed(t *testing.T, c client.Client, a access) bool {
-	t.Helper()
 	resource, sub, _ := strings.Cut(a.resource, "/")
 	r := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
@@ -235,7 +229,6 @@ func allowed(t *testing.T, c client.Client, a access) bool {
 // besides gives the operator the rights of one manifest more, while a test runs: others prove
 // what the account may not do without, such as what is given.
 func besides(t *testing.T, manifest string, gives access) (op client.Client, end func()) {
-	t.Helper()
 	admin, op := install(t)
 	rights := read(t, manifest)
 	for _, u := range rights {
@@ -507,7 +500,6 @@ func TestNoToolPrunesKindsAndNamespaces(t *testing.T) {
 
 // listed are the files of a folder that kubectl apply -k applies.
 func listed(t *testing.T, dir string) []string {
-	t.Helper()
 	var k struct{ Resources []string }
 	require.NoError(t, sigsyaml.Unmarshal(must.Have(os.ReadFile(filepath.Join(dir, "kustomization.yaml")))(t), &k))
 	return k.Resources

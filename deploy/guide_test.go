@@ -45,7 +45,6 @@ func newAdmin(t *testing.T) *admin {
 
 // types runs commands of docs/install.md, word by word but for what they call yours.
 func (d *admin) types(commands []readme.Command, yours ...string) {
-	d.t.Helper()
 	script := ""
 	for _, c := range commands {
 		script += strings.NewReplacer(yours...).Replace(c.Text) + "\n"
@@ -103,7 +102,6 @@ func TestAVDOConfigWhoseOperatorIsGoneCanBeLetGo(t *testing.T) {
 
 // person returns a client of someone who may write VDOConfigs.
 func person(t *testing.T, admin client.Client, name string) client.Client {
-	t.Helper()
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "vdoconfigs-of-" + name}, Rules: []rbacv1.PolicyRule{{
 		APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"vdoconfigs"}, Verbs: []string{"create", "get", "update"}}}}
 	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: role.Name},
@@ -146,7 +144,6 @@ func TestWhoConsentsToAnUpgradeDoesSoInTheirOwnName(t *testing.T) {
 	require.NoError(t, bob.Create(t.Context(), restored, client.DryRunAll), "Velero and GitOps restore what was approved")
 
 	update := func(c client.Client, edit func()) error {
-		t.Helper()
 		require.NoError(t, admin.Get(t.Context(), client.ObjectKeyFromObject(v), v))
 		edit()
 		return c.Update(t.Context(), v)

@@ -22,7 +22,6 @@ import (
 )
 
 func defaultDocument(t testing.TB) *matrix.Document {
-	t.Helper()
 	return must.Have(matrix.Parse("default.yaml", matrix.Default()))(t)
 }
 
@@ -37,7 +36,6 @@ type upstreamFile struct {
 
 // published reads every file that upstream published.
 func published(t *testing.T) []upstreamFile {
-	t.Helper()
 	f := must.Have(os.Open(filepath.Join(upstream.Dir(t), "RELEASES.tsv")))(t)
 	defer func() { require.NoError(t, f.Close()) }()
 	drivers := map[string]matrix.Driver{"antrea": matrix.CNI, "cpi": matrix.CPI, "csi": matrix.CSI, "snapshot-controller": matrix.SnapshotController}
@@ -145,7 +143,6 @@ type kind struct {
 // kinds are the custom resource definitions of a release, by name: nil where its manifests are not
 // at hand.
 func kinds(t *testing.T, r matrix.Release) map[string]kind {
-	t.Helper()
 	dir := filepath.Join(upstream.Dir(t), upstream.Folder(r.Driver), "v"+r.Version.String())
 	if _, err := os.Stat(dir); err != nil {
 		return nil

@@ -86,7 +86,6 @@ func answer(a ask) string {
 }
 
 func readCase(t *testing.T, archive *txtar.Archive) ask {
-	t.Helper()
 	a := ask{doc: defaultDocument(t), policy: matrix.Policy{Rules: map[matrix.Driver]matrix.Rule{}}}
 	if text := section(archive, "releases"); text != "" {
 		a.doc = readReleases(t, text)
@@ -136,7 +135,6 @@ func readLine(t *testing.T, a *ask, key, value string) {
 }
 
 func readIDs(t *testing.T, words []string) map[matrix.Driver]matrix.Version {
-	t.Helper()
 	out := map[matrix.Driver]matrix.Version{}
 	for _, w := range words {
 		id := must.Have(matrix.ParseReleaseID(w))(t)
@@ -147,7 +145,6 @@ func readIDs(t *testing.T, words []string) map[matrix.Driver]matrix.Version {
 
 // readReleases reads the short form of a matrix that README.md describes.
 func readReleases(t *testing.T, text string) *matrix.Document {
-	t.Helper()
 	doc := &matrix.Document{}
 	for _, line := range strings.Split(strings.TrimSpace(text), "\n") {
 		words := strings.Fields(line)
@@ -163,7 +160,6 @@ func readReleases(t *testing.T, text string) *matrix.Document {
 }
 
 func readRelease(t *testing.T, words []string) matrix.Release {
-	t.Helper()
 	id, err := matrix.ParseReleaseID(words[0])
 	require.NoError(t, err, words)
 	r := matrix.Release{ReleaseID: id, State: matrix.State(words[1]), Reason: "for a reason"}

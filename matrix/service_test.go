@@ -14,7 +14,6 @@ import (
 
 // withServices is the default document with other services.
 func withServices(t *testing.T, services string) (*matrix.Document, error) {
-	t.Helper()
 	text := string(matrix.Default())
 	from, to := strings.Index(text, "\nservices:\n"), strings.Index(text, "\nneeds:\n")
 	require.True(t, 0 < from && from < to)

@@ -13,7 +13,6 @@ import (
 )
 
 func version(t testing.TB, s string) matrix.Version {
-	t.Helper()
 	return must.Have(matrix.ParseVersion(s))(t)
 }
 

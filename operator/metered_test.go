@@ -33,7 +33,6 @@ import (
 
 // served returns the metrics that are not 0, by name and the values of their labels.
 func served(t *testing.T, m *metrics.Meter) map[string]float64 {
-	t.Helper()
 	reg := prometheus.NewPedanticRegistry()
 	require.NoError(t, reg.Register(m))
 	all := must.Have(reg.Gather())(t)

@@ -55,7 +55,6 @@ func TestMain(m *testing.M) { cluster.Main(m) }
 
 // free returns an address of loopback that no one listens on.
 func free(t *testing.T) string {
-	t.Helper()
 	l := must.Have(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
 	return l.Addr().String()
@@ -65,13 +64,11 @@ const namespace = operator.DefaultNamespace
 
 // install gives the operator's account the rights that are shipped, and returns a token of it.
 func install(t *testing.T, c client.Client) string {
-	t.Helper()
 	require.NoError(t, cluster.Operator.Grant(t.Context(), c))
 	return token(t, c, "vdo-operator")
 }
 
 func token(t *testing.T, c client.Client, account string) string {
-	t.Helper()
 	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: account}}
 	require.NoError(t, client.IgnoreAlreadyExists(c.Create(t.Context(), sa)))
 	req := &authenticationv1.TokenRequest{}
@@ -125,7 +122,6 @@ func TestTheOperatorRunsWithItsOwnRights(t *testing.T) {
 			Thumbprint: strings.Repeat("AB:", 19) + "AB"}}
 	require.NoError(t, c.Create(t.Context(), pinned))
 	reasonOf := func(v *v1alpha1.VsphereCloudConfig, want string) {
-		t.Helper()
 		require.Eventually(t, func() bool {
 			if err := c.Get(t.Context(), client.ObjectKeyFromObject(v), v); err != nil {
 				return false
@@ -225,7 +221,6 @@ func TestTheOperatorGoesOnWithoutARightToWatch(t *testing.T) {
 
 // servedMetrics are of what the operator saw and did, and hold none of the secrets.
 func servedMetrics(t *testing.T, url, token string, secrets ...string) {
-	t.Helper()
 	code, text := fetch(t, url, token)
 	require.Equal(t, http.StatusOK, code, text)
 	for _, want := range []string{
@@ -254,7 +249,6 @@ func servedMetrics(t *testing.T, url, token string, secrets ...string) {
 // endpoints are alive, and metrics are for those who may read them. It returns the token
 // of one who may.
 func endpoints(t *testing.T, c client.Client, metrics, probes string) string {
-	t.Helper()
 	require.Equal(t, http.StatusOK, get(t, "http://"+probes+"/healthz", ""))
 	require.Equal(t, http.StatusOK, get(t, "http://"+probes+"/readyz", ""))
 	require.Equal(t, http.StatusUnauthorized, get(t, "https://"+metrics+"/metrics", ""))
@@ -276,7 +270,6 @@ func get(t *testing.T, url, token string) int {
 }
 
 func fetch(t *testing.T, url, token string) (code int, body string) {
-	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
 	require.NoError(t, err)
 	if token != "" {
@@ -292,7 +285,6 @@ func fetch(t *testing.T, url, token string) (code int, body string) {
 
 // requireJSON requires each line of the log to be a JSON object without secrets.
 func requireJSON(t *testing.T, text string, secrets ...string) {
-	t.Helper()
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	require.NotEmpty(t, lines)
 	for _, line := range lines {
@@ -385,7 +377,6 @@ func collect(t *testing.T) *shell.Log {
 
 // steps are the spans of traces: the name of the parent, its own, and the reason that it failed for.
 func steps(t *testing.T, traces string) (all [][3]string) {
-	t.Helper()
 	var got collector.ExportTraceServiceRequest
 	require.NoError(t, proto.Unmarshal([]byte(traces), &got))
 	var spans []*tracev1.Span
@@ -509,13 +500,11 @@ func TestTheSIPSampleApplies(t *testing.T) {
 }
 
 func applyFile(t *testing.T, c client.Client, path string) {
-	t.Helper()
 	data := must.Have(os.ReadFile(filepath.Join(toolchain.Root(), path)))(t)
 	require.NoError(t, applied(t, c, data), path)
 }
 
 func applied(t *testing.T, c client.Client, data []byte, opts ...client.ApplyOption) error {
-	t.Helper()
 	objects := must.Have(cluster.Objects(data))(t)
 	opts = append(opts, client.FieldOwner("test"), client.ForceOwnership)
 	var errs []error

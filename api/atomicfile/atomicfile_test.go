@@ -14,7 +14,6 @@ import (
 )
 
 func folder(t *testing.T) (string, *atomicfile.Folder) {
-	t.Helper()
 	dir := t.TempDir()
 	d, err := atomicfile.Open(dir)
 	require.NoError(t, err)
@@ -23,14 +22,12 @@ func folder(t *testing.T) (string, *atomicfile.Folder) {
 }
 
 func read(t *testing.T, parts ...string) string {
-	t.Helper()
 	data, err := os.ReadFile(filepath.Join(parts...))
 	require.NoError(t, err)
 	return string(data)
 }
 
 func names(t *testing.T, dir string) (out []string) {
-	t.Helper()
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	for _, e := range entries {

@@ -97,7 +97,6 @@ func TestProblemsOfSeveralImagesAreReportedTogether(t *testing.T) {
 
 // forge makes a root of other bytes and gives what Load says to it.
 func forge(t *testing.T, b *bundles.Bundle, change func(map[string]any)) error {
-	t.Helper()
 	var root map[string]any
 	require.NoError(t, json.Unmarshal(b.Store[b.Graph.Root.Digest.String()], &root))
 	change(root)
@@ -369,7 +368,6 @@ func TestWhatCannotBeReadIsNotAssembled(t *testing.T) {
 // must gives what a call returns, which may not fail.
 func must[T any](v T, err error) func(t testing.TB) T {
 	return func(t testing.TB) T {
-		t.Helper()
 		require.NoError(t, err)
 		return v
 	}

@@ -106,7 +106,6 @@ func TestRootsAreToldFromOtherThings(t *testing.T) {
 
 // serviceLock is a lock of services alone: "haproxy@3.2.23" and the like.
 func serviceLock(t *testing.T, ids ...string) *bundle.Lock {
-	t.Helper()
 	l := &bundle.Lock{
 		APIVersion: bundle.LockAPIVersion, Kind: bundle.LockKind, Platforms: []image.Platform{{}},
 		Matrix: bundle.MatrixRef{Serial: 1, Digest: image.DigestOf([]byte("matrix")), Size: 6},

@@ -132,7 +132,6 @@ func TestPlatform(t *testing.T) {
 // What is a reference here is one for go-containerregistry and for oras, and names the
 // same image: both are handed what was parsed here.
 func agrees(t *testing.T, ref image.Reference) {
-	t.Helper()
 	if len(ref.Path()) > 255 {
 		return // go-containerregistry takes no longer ones
 	}

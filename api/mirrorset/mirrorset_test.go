@@ -12,7 +12,6 @@ import (
 )
 
 func entries(t *testing.T, mirror string, images ...string) mirrorset.Entries {
-	t.Helper()
 	var refs []image.Reference
 	for _, i := range images {
 		refs = append(refs, image.MustReference(i))

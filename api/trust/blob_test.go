@@ -116,7 +116,6 @@ func TestAStampThatCannotBeHadIsNoSignature(t *testing.T) {
 
 // heldMiB returns what reading the manifests leaves in memory.
 func heldMiB(t *testing.T, blobs store, manifests ...ocispec.Descriptor) ([]trust.Evidence, uint64) {
-	t.Helper()
 	heap := func() uint64 {
 		var m runtime.MemStats
 		runtime.GC()

@@ -78,7 +78,6 @@ func (o office) signer(t *testing.T, leaf pki.Authority, at time.Time) *trust.Si
 // certified signs with a certificate and returns the evidence; change may alter the
 // signature's layer.
 func (o office) certified(t *testing.T, blobs store, leaf pki.Authority, change func(layer map[string]string)) []trust.Evidence {
-	t.Helper()
 	s := signer(t, leaf.Key)
 	signed := sign(t, s, subject("root"), nil)
 	var m ocispec.Manifest

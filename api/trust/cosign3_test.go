@@ -50,7 +50,6 @@ func version(t *testing.T, program string, args ...string) (string, error) {
 }
 
 func mustRun(t *testing.T, program string, args ...string) {
-	t.Helper()
 	out, err := version(t, program, args...)
 	require.NoError(t, err, "%s %s\n%s", program, strings.Join(args, " "), out)
 }

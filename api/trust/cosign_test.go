@@ -33,7 +33,6 @@ func quiet() *log.Logger { return log.New(io.Discard, "", 0) }
 
 // push puts a random index there and returns its digest.
 func (r repo) push(t *testing.T) image.Digest {
-	t.Helper()
 	index := must(random.Index(64, 1, 2))(t)
 	h := must(index.Digest())(t)
 	require.NoError(t, remote.WriteIndex(r.Digest(h.String()), index))
@@ -59,7 +58,6 @@ func (r repo) Fetch(ctx context.Context, d ocispec.Descriptor, _ int64) (io.Read
 
 // put pushes what was signed, as anyone who copies signatures does: under its tag, or without one as a referrer.
 func (r repo) put(t *testing.T, s bundle.Referrer) {
-	t.Helper()
 	for _, b := range s.Blobs {
 		require.NoError(t, remote.WriteLayer(r.Repository, static.NewLayer(b.Data, types.MediaType(b.MediaType))))
 	}
@@ -96,7 +94,6 @@ func (r repo) evidence(t *testing.T, subject image.Digest) []trust.Evidence {
 
 // keyFiles writes a key for cosign as it imports it, and returns the files' paths.
 func keyFiles(t *testing.T, private crypto.Signer) (key, pub string) {
-	t.Helper()
 	dir := t.TempDir()
 	plain := filepath.Join(dir, "plain.pem")
 	require.NoError(t, os.WriteFile(plain, pemOf(t, private), 0o600))

@@ -208,7 +208,6 @@ func TestBadKeylessEntriesAreExplained(t *testing.T) {
 
 // everything does what this package does, with signatures of all forms.
 func everything(t *testing.T) {
-	t.Helper()
 	private, blobs, root := newECDSA(t, elliptic.P256()), store{}, subject("root")
 	s := signer(t, private)
 	p := policy(t, 1, key(t, "release", s))

@@ -41,7 +41,6 @@ func TestParsePolicyReadsAllFields(t *testing.T) {
 
 // written is a policy as YAML, which is the same when it has been read again.
 func written(t *testing.T, p *trust.Policy) string {
-	t.Helper()
 	once := must(p.YAML())(t)
 	again := must(trust.ParsePolicy("policy.yaml", once, nil))(t)
 	twice := must(again.YAML())(t)

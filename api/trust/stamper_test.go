@@ -46,7 +46,6 @@ func stampKeylessly(t *testing.T, w sigstore.Sigstore, subject image.Digest, mak
 // quietly fails where anything is printed meanwhile: what a stranger has put into a
 // registry must not get onto the standard error of who looks at it.
 func quietly(t *testing.T, do func()) {
-	t.Helper()
 	f := must(os.Create(filepath.Join(t.TempDir(), "stderr")))(t)
 	stderr, was := os.Stderr, log.Writer()
 	os.Stderr = f

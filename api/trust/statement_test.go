@@ -48,7 +48,6 @@ func TestStatementsAreHeldAgainstThePolicy(t *testing.T) {
 	require.JSONEq(t, `{"x":1}`, string(predicate))
 
 	refused := func(p *trust.Policy, about string, s []trust.Statement, want ...string) {
-		t.Helper()
 		v, predicate, err := p.VerifyStatement(subject(about), s, now)
 		requireUntrusted(t, err, want...)
 		require.Empty(t, v.Keys())

@@ -140,7 +140,6 @@ func tagged(manifest []byte) bundle.Referrer {
 // must gives what a call returns, which may not fail.
 func must[T any](v T, err error) func(t testing.TB) T {
 	return func(t testing.TB) T {
-		t.Helper()
 		require.NoError(t, err)
 		return v
 	}
@@ -149,7 +148,6 @@ func must[T any](v T, err error) func(t testing.TB) T {
 // fails demands that a call did, for a reason ("": any) and in these words.
 func fails[T any](_ T, err error) func(t *testing.T, reason fault.Reason, contains ...string) {
 	return func(t *testing.T, reason fault.Reason, contains ...string) {
-		t.Helper()
 		require.Error(t, err)
 		require.Equal(t, cmp.Or(reason, fault.ReasonOf(err)), fault.ReasonOf(err), "%v", err)
 		for _, c := range contains {
@@ -169,7 +167,6 @@ func untrusted(_ trust.Verified, err error) func(t *testing.T, contains ...strin
 // judged demands that a verification refused, and what it says, or with "" that it accepted.
 func judged(_ trust.Verified, err error) func(t *testing.T, want string) {
 	return func(t *testing.T, want string) {
-		t.Helper()
 		if want == "" {
 			require.NoError(t, err)
 			return
@@ -179,13 +176,11 @@ func judged(_ trust.Verified, err error) func(t *testing.T, want string) {
 }
 
 func requireUntrusted(t *testing.T, err error, contains ...string) {
-	t.Helper()
 	fails(0, err)(t, fault.Untrusted, contains...)
 	require.NotEmpty(t, fault.HintOf(err))
 }
 
 func keysOfAllKinds(t *testing.T) map[string]crypto.Signer {
-	t.Helper()
 	_, ed, err := ed25519.GenerateKey(rand.Reader)
 	require.NoError(t, err)
 	r := must(rsa.GenerateKey(rand.Reader, 2048))(t)

@@ -19,7 +19,6 @@ import (
 
 // crd reads one of deploy/crds.
 func crd(t *testing.T, plural string) *unstructured.Unstructured {
-	t.Helper()
 	data, err := os.ReadFile(filepath.Join("..", "..", "deploy", "crds", "vdo.vmware.com_"+plural+".yaml"))
 	require.NoError(t, err)
 	u := &unstructured.Unstructured{}
@@ -120,7 +119,6 @@ func TestWhatWasStoredBeforeTheRulesCanBeKeptAndDeleted(t *testing.T) {
 const nothing = "null"
 
 func keptAndDeleted(t *testing.T, c client.Client, u *unstructured.Unstructured, change, rule string) {
-	t.Helper()
 	if _, exists := u.Object["spec"]; !exists {
 		require.NoError(t, c.Delete(t.Context(), u))
 		require.True(t, apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(u), u)), "gone, without a spec")

@@ -28,7 +28,6 @@ func connect(t *testing.T) (client.Client, string) {
 
 // object makes a resource of a spec in YAML.
 func object(t *testing.T, ns, kind, spec string) *unstructured.Unstructured {
-	t.Helper()
 	u := &unstructured.Unstructured{Object: map[string]any{}}
 	var parsed any
 	require.NoError(t, yaml.Unmarshal([]byte(spec), &parsed), spec)
@@ -44,7 +43,6 @@ func object(t *testing.T, ns, kind, spec string) *unstructured.Unstructured {
 type shape struct{ name, spec, refusal string }
 
 func tryAll(t *testing.T, kind string, shapes []shape) {
-	t.Helper()
 	c, ns := connect(t)
 	for _, s := range shapes {
 		t.Run(s.name, func(t *testing.T) {

@@ -22,7 +22,6 @@ import (
 
 // written writes a bundle into a folder.
 func written(t *testing.T, b *bundles.Bundle, attached ...bundle.Referrer) (opened *pinned.Bundle, path string) {
-	t.Helper()
 	g := *b.Graph
 	g.Attachments = attached
 	path = filepath.Join(t.TempDir(), "b")

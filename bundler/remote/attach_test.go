@@ -88,7 +88,6 @@ func TestAttachmentsAreFoundAndTravel(t *testing.T) {
 
 // theOne reads the only manifest that is attached to a subject.
 func theOne(t *testing.T, repo *remote.Repository, subject image.Digest) (m ocispec.Manifest) {
-	t.Helper()
 	list, err := repo.Attachments(t.Context(), subject)
 	require.NoError(t, err)
 	require.Len(t, list, 1)

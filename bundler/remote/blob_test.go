@@ -27,7 +27,6 @@ func randomBlob(size int) (ocispec.Descriptor, func(int64) (io.ReadCloser, error
 }
 
 func wantBlob(t *testing.T, repo *remote.Repository, d ocispec.Descriptor) {
-	t.Helper()
 	data, err := readBlob(repo, d, 0)
 	require.NoError(t, err)
 	require.Equal(t, d.Digest, ocidigest(data))

@@ -142,7 +142,6 @@ func TestWhereAServerMayLead(t *testing.T) {
 			require.NoError(t, err)
 			h := c.Host("registry.site")
 			check := func(err error, want string) {
-				t.Helper()
 				if want == "" {
 					require.NoError(t, err, to)
 					return

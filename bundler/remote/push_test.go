@@ -26,7 +26,6 @@ func note(g *bundle.Graph) string { return "sha256-" + g.Root.Digest.Encoded() +
 // repairable is a bundle in a mirror with signatures of every kind: of the root and of
 // an image, under tags and as referrers, one of them joined with what others attached.
 func repairable(t *testing.T) (g *bundle.Graph, mirror *real.Registry, push func() error) {
-	t.Helper()
 	source, mirror := real.Start(t, real.Options{}), real.Start(t, real.Options{})
 	images.Push(t, source, "csi/driver:v1", images.Spec{Seed: 4, Layers: make([]int64, 3), Platforms: images.Linux})
 	c, _ := client(t, remote.Options{}, source, mirror)
@@ -47,7 +46,6 @@ func repairable(t *testing.T) (g *bundle.Graph, mirror *real.Registry, push func
 
 // holdings are all manifests and blobs of a bundle's repository, with what is attached.
 func holdings(t *testing.T, c *remote.Client, reg *real.Registry, g *bundle.Graph) map[string]bool {
-	t.Helper()
 	repo := repository(c, reg, "site/bundle:1")
 	out := map[string]bool{}
 	for _, n := range g.Manifests {

@@ -55,7 +55,6 @@ func (n *naps) all() []time.Duration {
 
 // client returns a client that trusts and may log in to the registries.
 func client(t testing.TB, o remote.Options, regs ...*real.Registry) (*remote.Client, *naps) {
-	t.Helper()
 	n := &naps{}
 	o.Sleep = n.sleep
 	logins := map[string]remote.CredentialFunc{}
@@ -102,7 +101,6 @@ func always(user, password string) remote.CredentialFunc {
 
 // wantFault checks the reason, and that messages and hints can be acted on.
 func wantFault(t testing.TB, err error, reason fault.Reason, texts ...string) {
-	t.Helper()
 	require.Error(t, err)
 	require.Equal(t, reason, fault.ReasonOf(err), "%s", fault.Text(err))
 	for _, text := range texts {
@@ -113,7 +111,6 @@ func wantFault(t testing.TB, err error, reason fault.Reason, texts ...string) {
 
 // graph reads the graph of an image.
 func graph(t testing.TB, repo *remote.Repository) *bundle.Graph {
-	t.Helper()
 	root, err := repo.Root(t.Context())
 	require.NoError(t, err)
 	tree, err := bundle.ReadTree(t.Context(), repo, root)
@@ -255,7 +252,6 @@ func digests(list []ocispec.Descriptor) []string {
 }
 
 func remove(t *testing.T, reg *real.Registry, path string) {
-	t.Helper()
 	w := httptest.NewRecorder()
 	reg.Stored().ServeHTTP(w, httptest.NewRequest(http.MethodDelete, path, nil))
 	require.Equal(t, http.StatusAccepted, w.Code)

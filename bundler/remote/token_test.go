@@ -78,7 +78,6 @@ func newTokenSite(t *testing.T) *tokenSite {
 }
 
 func (s *tokenSite) repository(t *testing.T) *remote.Repository {
-	t.Helper()
 	c, err := remote.NewClient(s.opts)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
@@ -245,7 +244,6 @@ func TestTheSchemeIsWhatTheHostAskedForLast(t *testing.T) {
 		}
 	})
 	reads := func(path string) {
-		t.Helper()
 		tags, err := c.Repository(image.MustReference(host + path)).Tags(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, []string{"a"}, tags)

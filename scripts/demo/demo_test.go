@@ -42,7 +42,6 @@ type demoRun struct {
 }
 
 func runDemo(t *testing.T, checkout string, env ...string) *demoRun {
-	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*limit)
 	t.Cleanup(cancel)
 	r := &demoRun{t: t, tmp: t.TempDir(), log: filepath.Join(t.TempDir(), "log"), done: make(chan error, 1)}
@@ -95,7 +94,6 @@ func (r *demoRun) interrupt() {
 
 // leftNothing holds that there is no file, and no process that was given one.
 func (r *demoRun) leftNothing() {
-	r.t.Helper()
 	left := must.Have(filepath.Glob(filepath.Join(r.tmp, "*")))(r.t)
 	var ours []string
 	for _, path := range left {
@@ -181,7 +179,6 @@ func TestKeptDemoEndsUnderItsClients(t *testing.T) {
 // the demo did: the same commands in the same order. The page leaves out other commands, and
 // the flags for the stand-in registry.
 func holdReadme(t *testing.T, transcript, page string) {
-	t.Helper()
 	blocks := must.Have(readme.Blocks(filepath.Join(toolchain.Root(), page)))(t)
 	standIn := regexp.MustCompile(` (--source-map|--matrix) \S+| --ca-file upstream-ca\.crt`)
 	type command struct {

@@ -89,7 +89,6 @@ func ar(members ...string) []byte {
 
 // tarOf returns a compressed archive of names and contents.
 func tarOf(t *testing.T, files ...string) string {
-	t.Helper()
 	var out bytes.Buffer
 	compressed, err := xz.NewWriter(&out)
 	require.NoError(t, err)

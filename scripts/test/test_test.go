@@ -136,7 +136,6 @@ func TestWhatExceedsTheBudgetIsNamed(t *testing.T) {
 func TestRowsAreHeldAgainstTheTree(t *testing.T) {
 	root := t.TempDir()
 	write := func(name, text string) {
-		t.Helper()
 		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(root, name), []byte(text), 0o600))
 	}

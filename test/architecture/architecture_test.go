@@ -156,7 +156,6 @@ func root() string { return filepath.Join("..", "..") }
 
 // list returns the imports of each package.
 func list(t *testing.T) map[string][]string {
-	t.Helper()
 	cmd := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...")
 	cmd.Dir = root()
 	out, err := cmd.Output()

@@ -39,7 +39,6 @@ func TestFlowsFindNoPowersByTypeAssertionAndTakeStructs(t *testing.T) {
 
 // eachNode visits the syntax of a package's files but tests.
 func eachNode(t *testing.T, dir string, visit func(at token.Position, n ast.Node)) {
-	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root(), dir, "*.go"))
 	require.NoError(t, err)
 	require.NotEmpty(t, files, dir)

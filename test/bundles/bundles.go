@@ -70,7 +70,6 @@ type Bundle struct {
 // New makes a bundle of one release with three images. They are an OCI index of two platforms, a Docker manifest
 // list, and a plain OCI manifest under two names.
 func New(t testing.TB, o Options) *Bundle {
-	t.Helper()
 	o.LayerSize, o.Layers = cmp.Or(o.LayerSize, 5000), cmp.Or(o.Layers, 3)
 	large := o
 	large.LayerSize = cmp.Or(o.PlainSize, o.LayerSize)
@@ -102,7 +101,6 @@ func New(t testing.TB, o Options) *Bundle {
 }
 
 func contents(t testing.TB, seed int64, images map[string]ocispec.Descriptor) bundle.Contents {
-	t.Helper()
 	doc := fmt.Appendf(nil, "serial: %d\n", seed)
 	manifest := fmt.Appendf(nil, "# manifest %d\n", seed)
 	version, err := matrix.ParseVersion("3.5.1")
@@ -159,7 +157,6 @@ func (o Options) index(t testing.TB, s Store, src rand.Source, is kinds) ocispec
 
 // image adds an image with random layers.
 func (o Options) image(t testing.TB, s Store, src rand.Source, is kinds, arch string) ocispec.Descriptor {
-	t.Helper()
 	m := ocispec.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: is.manifest}
 	config := ocispec.Image{
 		Platform: ocispec.Platform{OS: "linux", Architecture: arch}, RootFS: ocispec.RootFS{Type: "layers"},
@@ -181,7 +178,6 @@ func (o Options) image(t testing.TB, s Store, src rand.Source, is kinds, arch st
 }
 
 func (s Store) addJSON(t testing.TB, mediaType string, v any) ocispec.Descriptor {
-	t.Helper()
 	data, err := json.Marshal(v)
 	require.NoError(t, err)
 	return s.Add(mediaType, data)
@@ -189,7 +185,6 @@ func (s Store) addJSON(t testing.TB, mediaType string, v any) ocispec.Descriptor
 
 // Signature makes a manifest under cosign's tag for a subject, different for each n.
 func Signature(t testing.TB, subject image.Digest, n int) bundle.Referrer {
-	t.Helper()
 	payload := bundle.Blob("application/vnd.dev.cosign.simplesigning.v1+json", fmt.Appendf(nil, `{"n":%d}`, n))
 	config := bundle.Blob(ocispec.MediaTypeImageConfig, []byte(`{}`))
 	node := bundle.NewManifest(ocispec.Manifest{

@@ -73,7 +73,6 @@ func newLine(t *testing.T, hurry bool, releases ...string) *job {
 
 // newJob starts a world with an upstream and a site.
 func newJob(t *testing.T, upstreamOptions world.UpstreamOptions, siteOptions site.Options) *job {
-	t.Helper()
 	ctx := context.Background()
 	l := &job{t: t, ctx: ctx, dir: t.TempDir(), program: "vdo-operator", stopOperator: func() {}}
 	for _, dir := range []string{"connected", "site/tmp"} {
@@ -116,7 +115,6 @@ func (l *job) path(name string) string { return filepath.Join(l.dir, filepath.Fr
 
 // run runs a command line that has to succeed.
 func (l *job) run(sh *shell.Shell, words string, more ...string) string {
-	l.t.Helper()
 	args := append(strings.Fields(words), more...)
 	out, err := sh.Run(l.ctx, args[0], args[1:]...)
 	require.NoError(l.t, err, words)
@@ -125,7 +123,6 @@ func (l *job) run(sh *shell.Shell, words string, more ...string) string {
 
 // carry takes a file from the connected host to the isolated one.
 func (l *job) carry(name string) {
-	l.t.Helper()
 	require.NoError(l.t, os.Rename(l.path("connected/"+name), l.path("site/"+name)))
 }
 
@@ -153,7 +150,6 @@ func (l *job) reference(tag string) string { return l.site.Mirror.Host + "/vdo/d
 
 // startOperator runs the operator beside the cluster, with its account's rights.
 func (l *job) startOperator() {
-	l.t.Helper()
 	operator, err := l.isolated.Start(l.path("site/operator.log"), l.program, "--kubeconfig", "operator.kubeconfig",
 		"--namespace", namespace, "--leader-elect=false", "--metrics-bind-address", "0", "--health-probe-bind-address", "0")
 	require.NoError(l.t, err)
@@ -186,7 +182,6 @@ func (l *job) showPods() {
 
 // prepare installs the operator's rights and its settings.
 func (l *job) prepare() {
-	l.t.Helper()
 	rights := []string{"driver-namespaces.yaml", "namespaces.yaml", "rbac.yaml"}
 	require.NoError(l.t, cluster.Operator.Grant(l.ctx, l.client, rights...))
 	key := must.Have(os.ReadFile(l.path("site/vdo.pub")))(l.t)
@@ -202,7 +197,6 @@ func (l *job) prepare() {
 // trustCertificates gives the signer a certificate of the site's authority, and has the
 // operator trust that besides the key, by the policy file that vdo-bundle reads.
 func (l *job) trustCertificates() {
-	l.t.Helper()
 	root := pki.Root(l.t, "Corp Root")
 	issuing := root.Issue(l.t, pki.Spec{Name: "Corp Issuing", CA: true})
 	signer := issuing.Issue(l.t, pki.Spec{Name: "signer", Email: []string{"release@corp.example"}, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}})
@@ -235,13 +229,11 @@ func (l *job) named(name string) metav1.ObjectMeta {
 }
 
 func (l *job) create(o client.Object) {
-	l.t.Helper()
 	require.NoError(l.t, l.client.Create(l.ctx, o))
 }
 
 // applyYAML creates every object of a text.
 func (l *job) applyYAML(text string) {
-	l.t.Helper()
 	for _, o := range must.Have(cluster.Objects([]byte(text)))(l.t) {
 		l.create(o)
 	}
@@ -249,7 +241,6 @@ func (l *job) applyYAML(text string) {
 
 // ask asks for a pass of a resource now.
 func (l *job) ask(o client.Object, name string) {
-	l.t.Helper()
 	l.passes++
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{"reconcile.vdo.vmware.com/requestedAt":"%d"}}}`, l.passes)
 	o.SetName(name)
@@ -259,7 +250,6 @@ func (l *job) ask(o client.Object, name string) {
 
 // eventually waits until ok returns "", and says what it last returned otherwise.
 func (l *job) eventually(what string, ok func() string) {
-	l.t.Helper()
 	deadline, last := time.Now().Add(patience), "not looked yet"
 	for time.Now().Before(deadline) {
 		if last = ok(); last == "" {
@@ -293,7 +283,6 @@ func (l *job) installed(name, cpi, csi string) *v1alpha1.VDOConfig {
 
 // eachWorkload visits the drivers' DaemonSets and Deployments.
 func (l *job) eachWorkload(visit func(o client.Object, pod corev1.PodSpec)) {
-	l.t.Helper()
 	var sets appsv1.DaemonSetList
 	require.NoError(l.t, l.client.List(l.ctx, &sets))
 	for i := range sets.Items {
@@ -329,7 +318,6 @@ type conditioned interface {
 
 // theSites reads the resource named site.
 func theSites[T client.Object](l *job, o T) T {
-	l.t.Helper()
 	require.NoError(l.t, l.client.Get(l.ctx, client.ObjectKey{Namespace: namespace, Name: "site"}, o))
 	return o
 }

@@ -71,14 +71,12 @@ func TestMainJob(t *testing.T) {
 }
 
 func (l *job) acceptedDigest() string {
-	l.t.Helper()
 	digest := theSites(l, &v1alpha1.DriverBundle{}).Status.Digest
 	require.NotEmpty(l.t, digest)
 	return digest
 }
 
 func (l *job) everyImageResolvesInTheMirror(images []string) {
-	l.t.Helper()
 	require.NotEmpty(l.t, images)
 	for _, image := range images {
 		require.NoError(l.t, l.site.Mirror.Serves(image))
@@ -100,7 +98,6 @@ func (l *job) removed(commands []readme.Command) {
 
 // nothingOfTheOperatorIsLeft: what its manifests name is not there.
 func (l *job) nothingOfTheOperatorIsLeft() {
-	l.t.Helper()
 	files := must.Have(filepath.Glob(filepath.Join(toolchain.Root(), "deploy", "crds", "*.yaml")))(l.t)
 	for _, name := range []string{"namespaces.yaml", "rbac.yaml", "operator.yaml", "networkpolicy.yaml"} {
 		files = append(files, filepath.Join(toolchain.Root(), "deploy", name))
@@ -117,7 +114,6 @@ func (l *job) nothingOfTheOperatorIsLeft() {
 // deletionIsRefusedWhileVolumesAreThere deletes by the guide's command, which returns once
 // the drivers are removed.
 func (l *job) deletionIsRefusedWhileVolumesAreThere(deletes readme.Command) {
-	l.t.Helper()
 	volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "kept"}, Spec: corev1.PersistentVolumeSpec{
 		Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "csi.vsphere.vmware.com", VolumeHandle: "handle"}},
@@ -153,7 +149,6 @@ func (l *job) deletionIsRefusedWhileVolumesAreThere(deletes readme.Command) {
 // noSecretLeaks looks for every password of the run where none may be: in the log, and in what the site's programs
 // have left in the folder for temporary files.
 func (l *job) noSecretLeaks() {
-	l.t.Helper()
 	log := must.Have(os.ReadFile(l.path("site/operator.log")))(l.t)
 	written := map[string]string{"log": string(log)}
 	require.NoError(l.t, filepath.WalkDir(l.path("site/tmp"), func(path string, d fs.DirEntry, err error) error {
@@ -184,7 +179,6 @@ const operatorImage = "registry.k8s.io/vdo/vdo-operator:v1.0.0"
 // deploy/docs/install.md, "Step by step", word by word, with deploy/samples/site.yaml. Only what
 // they call yours is the site's: lines of site.yaml, and the address of the mirror.
 func (l *job) followTheGuide(releases ...string) {
-	l.t.Helper()
 	l.bundleWithOperator(releases...)
 	require.NoError(l.t, os.WriteFile(l.path("site/vcenter-password"), []byte(vcenter.Admin.Password), 0o600))
 	deploy := filepath.Join(toolchain.Root(), "deploy")
@@ -216,7 +210,6 @@ func (l *job) kubectl() *shell.Shell {
 // typed runs a command of a guide as it is, but for the mirror's name. A variable that
 // it sets stays set.
 func (l *job) typed(sh *shell.Shell, c readme.Command) {
-	l.t.Helper()
 	words := strings.ReplaceAll(c.Text, "registry.site.example", l.site.Mirror.Host)
 	if name, value, ok := strings.Cut(words, "="); ok && !strings.Contains(name, " ") {
 		sh.Env = append(sh.Env, name+"="+value)
@@ -228,7 +221,6 @@ func (l *job) typed(sh *shell.Shell, c readme.Command) {
 
 // yours fills in the lines of a sample that are marked so, and no others.
 func (l *job) yours(sample string, values map[string]string) []byte {
-	l.t.Helper()
 	lines := strings.Split(sample, "\n")
 	for i, text := range lines {
 		if !strings.Contains(text, "# yours") {
@@ -246,7 +238,6 @@ func (l *job) yours(sample string, values map[string]string) []byte {
 
 // bundleWithOperator carries drivers.tar and vdo.pub across the gap.
 func (l *job) bundleWithOperator(releases ...string) {
-	l.t.Helper()
 	image := must.Have(images.Build(images.Spec{Seed: 7, Platforms: images.Linux, Layers: []int64{4 << 10}}))(l.t)
 	must.Have(image.Push(l.ctx, l.upstream.Registry, operatorImage))(l.t)
 	chosen := []string{"--operator", operatorImage}
@@ -260,7 +251,6 @@ func (l *job) bundleWithOperator(releases ...string) {
 
 // beside runs the program that the guide's Deployment would run, once its account is there.
 func (l *job) beside() {
-	l.t.Helper()
 	require.NoError(l.t, l.site.WriteKubeconfigOf(l.ctx, namespace, "vdo-operator", l.path("site/operator.kubeconfig")))
 	l.startOperator()
 }

@@ -66,7 +66,6 @@ func TestReactions(t *testing.T) {
 
 // spec merges into the spec of the resource named site.
 func (l *job) spec(o client.Object, patch string) {
-	l.t.Helper()
 	o.SetName("site")
 	o.SetNamespace(namespace)
 	require.NoError(l.t, l.client.Patch(l.ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"spec":`+patch+`}`))))
@@ -75,7 +74,6 @@ func (l *job) spec(o client.Object, patch string) {
 // movedTag pushes a bundle under another name, which is nothing to the operator, and moves
 // the tag that it follows. The bundle is fetched as vdoctl says for the next Kubernetes.
 func (l *job) movedTag() {
-	l.t.Helper()
 	before := l.acceptedDigest()
 	l.fetchedAsPlanned("next", "--k8s", "1.34")
 	l.run(l.isolated, "vdo-bundle push drivers.tar "+l.reference("next")+" --ca-file mirror-ca.crt --layout paths")
@@ -88,7 +86,6 @@ func (l *job) movedTag() {
 // rotatedCredentials changes the password on both sides. The drivers get it once the vCenter
 // has let it in; the old one is tried once at most after it ceased to be right.
 func (l *job) rotatedCredentials() {
-	l.t.Helper()
 	const password = "An-other Right-Pass word#2"
 	l.site.VCenter.SetPassword(vcenter.Admin.Username, password)
 	secret := &corev1.Secret{ObjectMeta: l.named("vcenter-account")}
@@ -114,7 +111,6 @@ func (l *job) rotatedCredentials() {
 
 // newNode joins a further virtual machine.
 func (l *job) newNode() {
-	l.t.Helper()
 	vms := must.Have(l.site.VCenter.VMs(l.ctx, site.Datacenter))(l.t)
 	const joins = "worker-3"
 	require.NoError(l.t, l.site.VCenter.Ready(vms[len(l.site.Machines)].Path, joins))
@@ -144,7 +140,6 @@ const earlier = "629f04cac25d01223c50427f3e1f6083d84b5fa9"
 // fromEarlier has the operator of the earlier version run at a site where vdoctl has installed
 // today's: its kinds, its rights and its program. It tells whether the checkout has it.
 func (l *job) fromEarlier() bool {
-	l.t.Helper()
 	err := toolchain.Earlier(l.ctx, earlier, l.path("earlier"), "./operator/cmd/vdo-operator")
 	if errors.Is(err, toolchain.ErrNoHistory) {
 		l.t.Run("an operator of an earlier version that is upgraded", func(t *testing.T) {
@@ -172,7 +167,6 @@ func (l *job) manifests(how, root string) {
 // deploy/docs/install.md, "Upgrade the operator": what runs stays as it is, Ready stays True, and
 // what was recorded is known. The one that came looks after all of it.
 func (l *job) operatorIsUpgraded() {
-	l.t.Helper()
 	before := l.installed("site", "1.33.1", "3.5.1")
 	require.Len(l.t, before.Status.Revisions, 1)
 	require.Equal(l.t, "Healthy", before.Status.Revisions[0].Outcome)
@@ -243,7 +237,6 @@ func (l *job) operatorIsUpgraded() {
 // made is what the drivers' DaemonSets and Deployments are: a generation is one more with each
 // change of what they are to be.
 func (l *job) made() map[string]string {
-	l.t.Helper()
 	all := map[string]string{}
 	l.eachWorkload(func(o client.Object, _ corev1.PodSpec) {
 		all[o.GetNamespace()+"/"+o.GetName()] = fmt.Sprint(o.GetUID(), " ", o.GetGeneration())
@@ -254,7 +247,6 @@ func (l *job) made() map[string]string {
 
 // records are the operator's own objects, in which it finds what it has done.
 func (l *job) records() map[string]types.UID {
-	l.t.Helper()
 	var maps corev1.ConfigMapList
 	require.NoError(l.t, l.client.List(l.ctx, &maps, client.InNamespace(namespace)))
 	all := map[string]types.UID{}
@@ -266,7 +258,6 @@ func (l *job) records() map[string]types.UID {
 
 // warnings are the events of things that are not as they should be.
 func (l *job) warnings() map[string]string {
-	l.t.Helper()
 	var events corev1.EventList
 	require.NoError(l.t, l.client.List(l.ctx, &events, client.InNamespace(namespace)))
 	all := map[string]string{}
@@ -286,7 +277,6 @@ func readySince(v *v1alpha1.VDOConfig) string {
 
 // vdoctl runs vdoctl as the cluster's administrator, and returns what it prints.
 func (l *job) vdoctl(args ...string) string {
-	l.t.Helper()
 	sh := l.kubectl()
 	sh.Path = l.isolated.Path
 	out, err := sh.Run(l.ctx, "vdoctl", args...)
@@ -321,7 +311,6 @@ func (r revisions) csi() v1alpha1.RevisionStatus {
 }
 
 func (l *job) revisions() (r revisions) {
-	l.t.Helper()
 	require.NoError(l.t, json.Unmarshal([]byte(l.vdoctl("upgrade", "list", "-o", "json")), &r))
 	return r
 }
@@ -329,7 +318,6 @@ func (l *job) revisions() (r revisions) {
 // approvedAndTakenBack upgrades once a person consents to it by vdoctl, one node first, and goes
 // back by vdoctl; then what that has pinned is taken out.
 func (l *job) approvedAndTakenBack() {
-	l.t.Helper()
 	_, before := l.workloads()
 	first := l.revisions().csi()
 	require.Equal(l.t, "Healthy", first.Outcome)
@@ -389,7 +377,6 @@ func (l *job) approvedAndTakenBack() {
 // runs the commands that it prints for that: as they are, but for what a person fills in, and
 // with the flags that lead to the stand-in for the internet. The bundle that comes of it is what was requested.
 func (l *job) fetchedAsPlanned(tag string, wish ...string) {
-	l.t.Helper()
 	sh := l.kubectl()
 	out, err := sh.Run(l.ctx, "bash", "-ec", "vdoctl plan -o json "+strings.Join(wish, " "))
 	var exit *shell.Exit
@@ -420,7 +407,6 @@ func (l *job) fetchedAsPlanned(tag string, wish ...string) {
 // deletedByVdoctl has vdoctl take everything away while the operator runs: the drivers go by
 // the operator, and the cluster is as it was.
 func (l *job) deletedByVdoctl() {
-	l.t.Helper()
 	images, _ := l.workloads()
 	require.NotEmpty(l.t, images)
 	out := l.vdoctl("delete", "--all", "--yes")

@@ -68,7 +68,6 @@ func TestRealNodes(t *testing.T) {
 
 // driverPods are those of the drivers.
 func (l *job) driverPods() (all []corev1.Pod) {
-	l.t.Helper()
 	for _, ns := range []string{"kube-system", csiNamespace} {
 		var list corev1.PodList
 		require.NoError(l.t, l.client.List(l.ctx, &list, client.InNamespace(ns)))
@@ -82,7 +81,6 @@ func (l *job) driverPods() (all []corev1.Pod) {
 // by the login that the pods carry, since the nodes have none; and what is not root upstream
 // is not root here.
 func (l *job) podsRunWhatTheMirrorHas() {
-	l.t.Helper()
 	users := map[string]string{}
 	for _, p := range l.driverPods() {
 		require.NotEmpty(l.t, p.Spec.ImagePullSecrets, p.Name)
@@ -131,7 +129,6 @@ func (l *job) nodePodIsReady(node string) {
 
 // podsOn returns the pods of the drivers on a node, with what runs of them.
 func (l *job) podsOn(node string) map[types.UID][]string {
-	l.t.Helper()
 	all := map[types.UID][]string{}
 	for _, p := range l.driverPods() {
 		if p.Spec.NodeName != node || p.DeletionTimestamp != nil {
@@ -163,7 +160,6 @@ func (l *job) restarted(node string, before map[types.UID][]string) {
 // drainedDuringAnUpgrade upgrades while a node is emptied: what can go elsewhere goes, the
 // node's own pods are upgraded in their place, and the upgrade comes to its end.
 func (l *job) drainedDuringAnUpgrade(node string) {
-	l.t.Helper()
 	l.deliver("stable", "vdo", "cpi@1.33.1", "csi@3.7.3")
 	was := l.revision()
 	l.ask(&v1alpha1.DriverBundle{}, "site")
@@ -195,7 +191,6 @@ func (l *job) revision() string {
 }
 
 func (l *job) cordon(node string, yes bool) {
-	l.t.Helper()
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
 	require.NoError(l.t, l.client.Patch(l.ctx, n, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"unschedulable":%v}}`, yes))))
 }
@@ -220,7 +215,6 @@ func (l *job) aNodeWithoutRoomOrImage(nodes *realnode.Nodes, machine cluster.Nod
 
 // image returns the reference of a container of the storage driver's node pods.
 func (l *job) image(container string) string {
-	l.t.Helper()
 	for _, p := range l.driverPods() {
 		for _, c := range p.Spec.Containers {
 			if c.Name == container {
@@ -249,7 +243,6 @@ func (l *job) aDriversLastWords(node *realnode.Node) {
 // mirror-config writes for containerd, a node runs an image by the name that upstream gives
 // it. There is no upstream.
 func (l *job) upstreamNamesLeadToTheMirror(node *realnode.Node) {
-	l.t.Helper()
 	l.run(l.isolated, "vdo-bundle push drivers.tar "+l.reference("paths")+" --layout paths --ca-file mirror-ca.crt")
 	l.run(l.isolated, "vdo-bundle mirror-config drivers.tar "+l.site.Mirror.Host+"/vdo/drivers --runtime containerd --with-login --mirror-only -o "+
 		node.Hosts()+" --node-ca "+l.path("site/mirror-ca.crt"))

@@ -34,7 +34,6 @@ func TestStandInMatchesTheRealKind(t *testing.T) {
 }
 
 func alike(t *testing.T, at string, want, got apiextensionsv1.JSONSchemaProps) {
-	t.Helper()
 	require.Equal(t, want.Type, got.Type, at)
 	for name, field := range got.Properties {
 		require.Contains(t, want.Properties, name, at)

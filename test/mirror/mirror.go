@@ -41,7 +41,6 @@ type Repository struct {
 
 // New returns a repository.
 func New(t testing.TB, reg *registry.Registry, path string) *Repository {
-	t.Helper()
 	r, err := name.NewRepository(reg.Host + "/" + path)
 	require.NoError(t, err)
 	return &Repository{Repository: r, Path: path, reg: reg}
@@ -75,7 +74,6 @@ type Bundle struct {
 
 // Push pushes a bundle under a tag and returns its root.
 func (r *Repository) Push(t testing.TB, tag string, b Bundle) image.Digest {
-	t.Helper()
 	made := bundles.New(t, bundles.Options{Seed: max(b.Seed, 1), LayerSize: 64, Layers: 1})
 	c := bundle.Contents{Manifests: map[string][]byte{}, Lock: &bundle.Lock{
 		APIVersion: bundle.LockAPIVersion, Kind: bundle.LockKind, Platforms: []image.Platform{{}},
@@ -98,7 +96,6 @@ func (r *Repository) Push(t testing.TB, tag string, b Bundle) image.Digest {
 }
 
 func (b Bundle) addMatrix(t testing.TB, c *bundle.Contents) {
-	t.Helper()
 	doc := upstream.Listed(t, c.Manifests)
 	doc.Serial = max(b.Serial, 1)
 	doc.Issued, doc.Expires = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -119,7 +116,6 @@ func (b Bundle) addMatrix(t testing.TB, c *bundle.Contents) {
 }
 
 func (b Bundle) addOperator(t testing.TB, c *bundle.Contents) {
-	t.Helper()
 	if b.Operator == "" {
 		return
 	}
@@ -160,7 +156,6 @@ func addImages(lock *bundle.Lock, trees []bundle.Tree) (named []bundle.Tree) {
 func (r *Repository) push(
 	t testing.TB, tag string, c bundle.Contents, trees []bundle.Tree, bytesOf bundles.Store,
 ) image.Digest {
-	t.Helper()
 	g, err := bundle.Assemble(c, trees)
 	require.NoError(t, err)
 	for _, d := range g.Order() {
@@ -180,24 +175,20 @@ func (r *Repository) push(
 }
 
 func (r *Repository) blob(t testing.TB, data []byte, mediaType string) {
-	t.Helper()
 	require.NoError(t, remote.WriteLayer(r.Repository, static.NewLayer(data, types.MediaType(mediaType)), r.options(t.Context())...))
 }
 
 func (r *Repository) manifest(t testing.TB, at name.Reference, data []byte, mediaType string) {
-	t.Helper()
 	require.NoError(t, remote.Put(at, taggable{data, types.MediaType(mediaType)}, r.options(t.Context())...))
 }
 
 // Prune removes the manifest of a digest, like a mirror that keeps only the newest.
 func (r *Repository) Prune(t testing.TB, d image.Digest) {
-	t.Helper()
 	require.NoError(t, remote.Delete(r.Digest(d.String()), r.options(t.Context())...))
 }
 
 // PutClaim puts a signed simple-signing claim under the signature tag of a bundle, with these annotations.
 func (r *Repository) PutClaim(t testing.TB, root image.Digest, claim []byte, annotations map[string]string) {
-	t.Helper()
 	config := bundle.Blob(ocispec.MediaTypeImageConfig, []byte("{}"))
 	blob := bundle.Blob(trust.SimpleSigningMediaType, claim)
 	layer := bundle.Plain(blob)
@@ -210,7 +201,6 @@ func (r *Repository) PutClaim(t testing.TB, root image.Digest, claim []byte, ann
 
 // Sign adds a signature by a key under cosign's tag.
 func (r *Repository) Sign(t testing.TB, root image.Digest, s *trust.Signer) {
-	t.Helper()
 	var existing bundle.Referrer
 	if d, err := remote.Get(r.Tag(image.Signatures.TagOf(root)), r.options(t.Context())...); err == nil {
 		existing.Node.Data = d.Manifest
@@ -241,7 +231,6 @@ func (m taggable) MediaType() (types.MediaType, error) { return m.mediaType, nil
 
 // NewKey makes a signer and its public key in PEM.
 func NewKey(t testing.TB) (*trust.Signer, string) {
-	t.Helper()
 	key := pki.Root(t, "signer") // not encrypted: scrypt is seconds of work under the race detector
 	s, err := trust.LoadSigner("test.key", key.KeyPEM(), nil)
 	require.NoError(t, err)

@@ -65,7 +65,6 @@ func (s *site) path(names ...string) string {
 }
 
 func (s *site) write(t testing.TB, name string, data []byte) {
-	t.Helper()
 	require.NoError(t, writeFile(s.path("in", name), data))
 }
 
@@ -92,7 +91,6 @@ func (s *site) makeKeys(t testing.TB) {
 // makeUpstream pushes the images, adds referrers to those of 1.33.1 and to their platforms' manifests, and writes a
 // matrix for each bundle.
 func (s *site) makeUpstream(t testing.TB) {
-	t.Helper()
 	matrix := ""
 	for minor, spec := range map[string]images.Spec{
 		"1.33": {Seed: 7, Layers: []int64{3000}, SharedLayers: []int64{300_000}, Platforms: images.Linux},
@@ -120,7 +118,6 @@ func (s *site) makeUpstream(t testing.TB) {
 
 // makeBundles locks and pulls every selection without faults.
 func (s *site) makeBundles(t testing.TB) {
-	t.Helper()
 	p := must.Have(newWorld(s, registry.Options{}))(t)
 	defer p.close()
 	for _, name := range sorted(selections) {
@@ -141,7 +138,6 @@ func (s *site) makeBundles(t testing.TB) {
 
 // must runs a step that nothing hinders.
 func (w *world) must(t testing.TB, s Step) {
-	t.Helper()
 	o := must.Have(w.start(w.args(s)))(t).wait()
 	require.Zero(t, o.code, "%s: %s", s, o.stderr)
 }

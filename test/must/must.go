@@ -12,7 +12,6 @@ import (
 // Have returns what a call returns, and fails the test where that comes with an error.
 func Have[T any](v T, err error) func(t testing.TB) T {
 	return func(t testing.TB) T {
-		t.Helper()
 		require.NoError(t, err)
 		return v
 	}
@@ -23,7 +22,6 @@ func Err[T any](_ T, err error) error { return err }
 
 // Fail fails the test unless an error is of a reason, says a text, and has a hint with further ones.
 func Fail(t testing.TB, err error, reason fault.Reason, says string, hints ...string) {
-	t.Helper()
 	require.Equal(t, reason, fault.ReasonOf(err), "%v", err)
 	require.ErrorContains(t, err, says)
 	for _, hint := range hints {

@@ -87,7 +87,6 @@ func TestHolds(t *testing.T) {
 
 // readmes returns the pages for people who use or change the project, by path from the root.
 func readmes(t *testing.T) map[string]string {
-	t.Helper()
 	out := map[string]string{}
 	for _, name := range git(t, "ls-files", "README.md", "*/README.md", "*/docs/*.md", ".github/*.md") {
 		data, err := os.ReadFile(filepath.Join(toolchain.Root(), name))

@@ -32,7 +32,6 @@ type Sigstore struct {
 
 // New makes a sigstore.
 func New(t testing.TB) Sigstore {
-	t.Helper()
 	v, err := ca.NewVirtualSigstore()
 	require.NoError(t, err)
 	return Sigstore{v, trustedRoot(t, v, v.TimestampingAuthorities())}
@@ -47,7 +46,6 @@ func (s Sigstore) StampedBy(t testing.TB, stampRoot, signer *x509.Certificate) S
 }
 
 func trustedRoot(t testing.TB, v *ca.VirtualSigstore, stampers []root.TimestampingAuthority) []byte {
-	t.Helper()
 	logs := v.RekorLogs()
 	for id, log := range logs { // the library's stand-in has the id in hex
 		raw, err := hex.DecodeString(id)
@@ -79,7 +77,6 @@ func Statement(predicate string, subject image.Digest) []byte {
 // SignClaim signs a claim as the owner of a login. It returns the annotations of its layer in cosign's old format:
 // with the log's entry and promise.
 func (s Sigstore) SignClaim(t testing.TB, claim []byte, subject, issuer string) map[string]string {
-	t.Helper()
 	entity, err := s.SignAtTime(subject, issuer, claim, soon())
 	require.NoError(t, err)
 	content, err := entity.SignatureContent()
@@ -110,7 +107,6 @@ func (s Sigstore) SignClaim(t testing.TB, claim []byte, subject, issuer string) 
 
 // SignStatement signs a statement as the owner of a login, in a sigstore bundle.
 func (s Sigstore) SignStatement(t testing.TB, statement []byte, subject, issuer string) *protobundle.Bundle {
-	t.Helper()
 	entity, err := s.AttestAtTime(subject, issuer, statement, soon(), true)
 	require.NoError(t, err)
 	content, err := entity.SignatureContent()
@@ -127,7 +123,6 @@ func (s Sigstore) SignStatement(t testing.TB, statement []byte, subject, issuer 
 // entries returns the log's entries of a signature, and adds kind, version and promise, which the library's stand-in
 // for the log omits.
 func (s Sigstore) entries(t testing.TB, entity *ca.TestEntity) (out []*protorekor.TransparencyLogEntry) {
-	t.Helper()
 	entries, err := entity.TlogEntries()
 	require.NoError(t, err)
 	for _, entry := range entries {
@@ -147,7 +142,6 @@ func (s Sigstore) entries(t testing.TB, entity *ca.TestEntity) (out []*protoreko
 }
 
 func (s Sigstore) material(t testing.TB, entity *ca.TestEntity) *protobundle.VerificationMaterial {
-	t.Helper()
 	content, err := entity.VerificationContent()
 	require.NoError(t, err)
 	m := &protobundle.VerificationMaterial{Content: &protobundle.VerificationMaterial_Certificate{

@@ -102,7 +102,6 @@ func TestNoTemplatesAreLinkedIntoTheOperator(t *testing.T) {
 
 // functions are those of a program, by the table that a stripped one has too.
 func functions(t *testing.T, file string) *gosym.Table {
-	t.Helper()
 	f, err := elf.Open(file)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, f.Close()) }()

@@ -32,14 +32,12 @@ import (
 )
 
 func written(t testing.TB, b *bundles.Bundle) string {
-	t.Helper()
 	s := store{path: filepath.Join(t.TempDir(), "b.tar")}
 	require.NoError(t, s.pull(t, b))
 	return s.path
 }
 
 func streamed(t testing.TB, b *bundles.Bundle) []byte {
-	t.Helper()
 	var out bytes.Buffer
 	s := NewStreamWriter(&out)
 	missing, err := s.Begin(t.Context(), b.Graph)
@@ -53,7 +51,6 @@ func streamed(t testing.TB, b *bundles.Bundle) []byte {
 }
 
 func read(t testing.TB, path string) []byte {
-	t.Helper()
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
 	return data
@@ -162,7 +159,6 @@ func TestEveryFlippedByteIsFound(t *testing.T) {
 
 // verifyBytes writes data over the archive and verifies it.
 func verifyBytes(t *testing.T, path string, data []byte) error {
-	t.Helper()
 	require.NoError(t, os.WriteFile(path, data, 0o600))
 	return verifyPath(t.Context(), path)
 }
@@ -192,7 +188,6 @@ func TestTruncatedArchivesAreIncompleteAndSayWhere(t *testing.T) {
 
 // rebuilt writes the archive's entries with another hand.
 func rebuilt(t *testing.T, data []byte, change func(w *tar.Writer, h *tar.Header, data []byte)) string {
-	t.Helper()
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
 	r := tar.NewReader(bytes.NewReader(data))
@@ -213,7 +208,6 @@ func rebuilt(t *testing.T, data []byte, change func(w *tar.Writer, h *tar.Header
 }
 
 func put(t *testing.T, w *tar.Writer, h *tar.Header, data []byte) {
-	t.Helper()
 	h.Format = tar.FormatUnknown
 	require.NoError(t, w.WriteHeader(h))
 	_, err := w.Write(data)
@@ -325,7 +319,6 @@ func TestASignedArchiveIsWhatAPullWithItsSignatureWrites(t *testing.T) {
 
 // referrer is an attachment without a tag.
 func referrer(t *testing.T, subject image.Digest, n int) bundle.Referrer {
-	t.Helper()
 	node := bundle.NewManifest(ocispec.Manifest{
 		ArtifactType: "application/x-test", Config: bundle.Plain(ocispec.DescriptorEmptyJSON), Layers: []ocispec.Descriptor{},
 		Subject:     &ocispec.Descriptor{MediaType: ocispec.MediaTypeImageIndex, Digest: digest.Digest(subject.String()), Size: 1},
@@ -421,7 +414,6 @@ func FuzzScan(f *testing.F) {
 }
 
 func tarWith(t testing.TB, namesAndContents ...string) []byte {
-	t.Helper()
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
 	for i := 0; i < len(namesAndContents); i += 2 {

@@ -23,7 +23,6 @@ import (
 )
 
 func writtenDir(t *testing.T, b *bundles.Bundle) string {
-	t.Helper()
 	s := store{path: filepath.Join(t.TempDir(), "b"), dir: true}
 	require.NoError(t, s.pull(t, b))
 	return s.path
@@ -220,7 +219,6 @@ func TestASignatureIsNotMadeOfWhatLiesUnderItsNames(t *testing.T) {
 
 // asDelta leaves every second layer of a bundle to a base.
 func asDelta(t testing.TB, b *bundles.Bundle) {
-	t.Helper()
 	n := 0
 	base := b.Graph.Without(image.DigestOf([]byte("base")), func(image.Digest) bool { n++; return n%2 == 0 })
 	require.NoError(t, b.Graph.OmitFor(base))

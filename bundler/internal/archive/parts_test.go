@@ -27,7 +27,6 @@ import (
 
 // inParts writes a bundle in parts and returns the path of the parts file.
 func inParts(t testing.TB, b *bundles.Bundle, o Options) string {
-	t.Helper()
 	s := store{path: filepath.Join(t.TempDir(), "b.tar"), o: o}
 	require.NoError(t, s.pull(t, b))
 	return s.location()
@@ -35,7 +34,6 @@ func inParts(t testing.TB, b *bundles.Bundle, o Options) string {
 
 // cat joins the parts as the shell does.
 func cat(t testing.TB, partsFile string) []byte {
-	t.Helper()
 	names, err := filepath.Glob(strings.TrimSuffix(partsFile, parts.Suffix) + ".[0-9]*")
 	require.NoError(t, err)
 	var out []byte

@@ -51,7 +51,6 @@ func TestWhatHasTheNameOfASignaturesBlobInAnArchiveIsNotBelieved(t *testing.T) {
 }
 
 func sign(t *testing.T, path string, atts ...bundle.Referrer) {
-	t.Helper()
 	for _, att := range atts {
 		require.NoError(t, opened(t, path).Attach(t.Context(), att))
 	}

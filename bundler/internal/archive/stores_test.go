@@ -58,7 +58,6 @@ func (s store) create() (medium.Target, error) {
 }
 
 func (s store) mustCreate(t testing.TB) medium.Target {
-	t.Helper()
 	w, err := s.create()
 	require.NoError(t, err)
 	return w
@@ -96,7 +95,6 @@ func (s store) open(t testing.TB) *Archive { return opened(t, s.location()) }
 
 // opened opens a file, parts or a folder until the test ends.
 func opened(t testing.TB, path string) *Archive {
-	t.Helper()
 	a, err := openAny(path)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = a.Close() })
@@ -112,7 +110,6 @@ func openAny(path string) (*Archive, error) {
 
 // verify checks all of it, and that nothing is left beside it.
 func (s store) verify(t testing.TB) {
-	t.Helper()
 	a := s.open(t)
 	require.NoError(t, errors.Join(verify(t.Context(), a), a.Damage(t.Context())))
 	want := []string{filepath.Base(s.location())}
@@ -145,14 +142,12 @@ func (s store) flip(t testing.TB, at int64) {
 }
 
 func flip(t testing.TB, name string, at int64) {
-	t.Helper()
 	data := read(t, name)
 	data[at] ^= 0x55
 	require.NoError(t, os.WriteFile(name, data, 0o600))
 }
 
 func names(t testing.TB, dir string) (out []string) {
-	t.Helper()
 	list, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	for _, e := range list {
@@ -192,7 +187,6 @@ func pull(ctx context.Context, t medium.Target, b *bundles.Bundle, seed int64) e
 
 // halfway writes half of the blobs, and is stopped.
 func halfway(t *testing.T, s store, b *bundles.Bundle) (rest []ocispec.Descriptor) {
-	t.Helper()
 	w := s.mustCreate(t)
 	missing, err := w.Begin(t.Context(), b.Graph)
 	require.NoError(t, err)

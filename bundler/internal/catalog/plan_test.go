@@ -22,7 +22,6 @@ import (
 
 // release makes a release of literal manifest files.
 func release(t *testing.T, id string, overrides []matrix.ImageOverride, files map[string]string) (matrix.Release, catalog.Files) {
-	t.Helper()
 	parsed := must.Have(matrix.ParseReleaseID(id))(t)
 	r := matrix.Release{ReleaseID: parsed, Images: overrides}
 	out := catalog.Files{}

@@ -14,7 +14,6 @@ import (
 )
 
 func document(t *testing.T) *matrix.Document {
-	t.Helper()
 	return must.Have(matrix.Parse(matrix.DefaultName, matrix.Default()))(t)
 }
 
@@ -35,7 +34,6 @@ func request(t *testing.T, drivers, k8s, vSphere, releases string) catalog.Reque
 }
 
 func parsed[T any](t *testing.T, text string, parse func(string) (T, error)) (out []T) {
-	t.Helper()
 	for _, s := range strings.Fields(text) {
 		v := must.Have(parse(s))(t)
 		out = append(out, v)

@@ -29,7 +29,6 @@ func (f forge) read(d ocispec.Descriptor) []byte {
 }
 
 func (f forge) put(mediaType string, data []byte) ocispec.Descriptor {
-	f.t.Helper()
 	d := ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}
 	require.NoError(f.t, os.WriteFile(filepath.Join(f.dir, "blobs", "sha256", d.Digest.Encoded()), data, 0o600))
 	return d
@@ -43,7 +42,6 @@ func (f forge) putJSON(mediaType string, v any) ocispec.Descriptor {
 
 // index changes index.json.
 func (f forge) index(change func(*ocispec.Index)) {
-	f.t.Helper()
 	path := filepath.Join(f.dir, "index.json")
 	data := must(os.ReadFile(path))(f.t)
 	var index ocispec.Index
@@ -55,7 +53,6 @@ func (f forge) index(change func(*ocispec.Index)) {
 
 // named finds an entry of index.json by the end of its name.
 func (f forge) named(end string) (found ocispec.Descriptor) {
-	f.t.Helper()
 	f.index(func(i *ocispec.Index) {
 		for _, d := range i.Manifests {
 			if strings.HasSuffix(d.Annotations[ocispec.AnnotationRefName], end) {
@@ -69,7 +66,6 @@ func (f forge) named(end string) (found ocispec.Descriptor) {
 
 // signature is the one signature's layer, with its claim.
 func (f forge) signature() (layer ocispec.Descriptor, claim []byte) {
-	f.t.Helper()
 	var m ocispec.Manifest
 	require.NoError(f.t, json.Unmarshal(f.read(f.named(".sig")), &m))
 	return m.Layers[0], f.read(m.Layers[0])
@@ -182,7 +178,6 @@ func TestAttackersBundlesAreRefused(t *testing.T) {
 
 // withoutImage takes an image out of the bundle: from the root, and from its lock.
 func (f forge) withoutImage(root ocispec.Descriptor, reference string) {
-	f.t.Helper()
 	var index ocispec.Index
 	var contents ocispec.Manifest
 	var lock map[string]any

@@ -53,7 +53,6 @@ func TestPushWithPathsPutsEveryImageUnderItsUpstreamName(t *testing.T) {
 }
 
 func (w *world) skopeo(t *testing.T, args ...string) string {
-	t.Helper()
 	cmd := exec.CommandContext(t.Context(), toolchain.Installed(t, "skopeo"), append([]string{"--insecure-policy", "--registries-conf", filepath.Join(w.dir, "conf.d", "50-vdo.conf")}, args...)...)
 	cmd.Env = append(os.Environ(), "HOME="+w.dir)
 	var stderr bytes.Buffer

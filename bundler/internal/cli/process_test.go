@@ -41,7 +41,6 @@ func (w *world) command(ctx context.Context, args ...string) (cmd *exec.Cmd, std
 
 // ends runs vdo-bundle, demands its exit code, and returns all that it says.
 func (w *world) ends(t *testing.T, code int, args ...string) string {
-	t.Helper()
 	cmd, stdout, stderr := w.command(t.Context(), args...)
 	require.Equal(t, code, exitCode(t, cmd), "%v: %s", args, stderr)
 	return stdout.String() + stderr.String()
@@ -49,7 +48,6 @@ func (w *world) ends(t *testing.T, code int, args ...string) string {
 
 // must runs vdo-bundle and demands that it succeeds.
 func (w *world) must(t *testing.T, args ...string) string {
-	t.Helper()
 	cmd, stdout, stderr := w.command(t.Context(), args...)
 	require.NoError(t, cmd.Run(), stderr.String())
 	return stdout.String()
@@ -156,7 +154,6 @@ func TestMemoryStaysFlat(t *testing.T) {
 
 // names are those of the files below the world's folder.
 func (w *world) names(t *testing.T) (out []string) {
-	t.Helper()
 	require.NoError(t, filepath.WalkDir(w.dir, func(name string, _ os.DirEntry, err error) error {
 		out = append(out, name)
 		return err

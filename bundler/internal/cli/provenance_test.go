@@ -34,7 +34,6 @@ func TestTheNewestBuildCounts(t *testing.T) {
 	require.NoError(t, json.Unmarshal(statement.Predicate, &predicate))
 	root := f.named("bundle")
 	add := func(from, to string) {
-		t.Helper()
 		changed := bytes.ReplaceAll(statement.Predicate, []byte(from), []byte(to))
 		signed, err := signer.Attest(image.MustDigest(root.Digest.String()), "", "https://slsa.dev/provenance/v1", changed, bundle.Referrer{})
 		require.NoError(t, err)

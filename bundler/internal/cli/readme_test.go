@@ -102,7 +102,6 @@ func (d *host) bash(line string) *exec.Cmd {
 
 // do runs what a block takes for granted.
 func (d *host) do(lines ...string) {
-	d.t.Helper()
 	for _, line := range lines {
 		out, err := d.bash(line).CombinedOutput()
 		require.NoError(d.t, err, "%s\n%s", line, out)
@@ -112,7 +111,6 @@ func (d *host) do(lines ...string) {
 // typed runs a command of the README. One that is shown with an error fails, others
 // do not.
 func (d *host) typed(c readme.Command) {
-	d.t.Helper()
 	shown := make([]string, len(c.Output))
 	wantError := false
 	for i, line := range c.Output {
@@ -134,7 +132,6 @@ func (d *host) typed(c readme.Command) {
 
 // serve starts the server, on a free port, until the block ends.
 func (d *host) serve(c readme.Command, shown []string) {
-	d.t.Helper()
 	d.server = d.bash("exec " + d.here(c.Text) + " --listen 127.0.0.1:0")
 	d.server.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	r, w, err := os.Pipe()

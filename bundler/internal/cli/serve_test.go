@@ -33,7 +33,6 @@ type serving struct {
 
 // serve starts it, and waits until it answers.
 func (w *world) serve(t *testing.T, args ...string) *serving {
-	t.Helper()
 	cmd, _, stderr := w.command(t.Context(), append([]string{"serve", "--format", "json", "--listen", "127.0.0.1:0"}, args...)...)
 	cmd.Stdout = nil
 	out := must(cmd.StdoutPipe())(t)
@@ -49,7 +48,6 @@ func (w *world) serve(t *testing.T, args ...string) *serving {
 
 // end ends it as systemd does.
 func (s *serving) end(t *testing.T) {
-	t.Helper()
 	require.NoError(t, s.cmd.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, s.cmd.Wait(), s.stderr.String())
 	require.LessOrEqual(t, bytes.Count(s.stderr.Bytes(), []byte("\n")), 1, "no more than that signatures are not checked")
@@ -100,7 +98,6 @@ func TestARenewedCertificateIsServed(t *testing.T) {
 
 // exitCode runs a command to its end.
 func exitCode(t *testing.T, cmd *exec.Cmd) int {
-	t.Helper()
 	var exit *exec.ExitError
 	if err := cmd.Run(); err != nil {
 		require.ErrorAs(t, err, &exit)

@@ -23,7 +23,6 @@ const pin = "klown-pin"
 // softToken makes a SoftHSM token with an EC and an RSA key, and returns what the
 // program needs to find it, and the library's path.
 func softToken(t *testing.T, dir string) (env []string, module string) {
-	t.Helper()
 	util := toolchain.Installed(t, "softhsm2-util")
 	for _, path := range []string{"/usr/lib/softhsm/libsofthsm2.so", "/usr/lib64/softhsm/libsofthsm2.so", "/usr/local/lib/softhsm/libsofthsm2.so"} {
 		if _, err := os.Stat(path); err == nil {
@@ -55,7 +54,6 @@ func softToken(t *testing.T, dir string) (env []string, module string) {
 }
 
 func openssl(t *testing.T, args ...string) {
-	t.Helper()
 	out, err := exec.CommandContext(t.Context(), toolchain.Installed(t, "openssl"), args...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }
@@ -77,7 +75,6 @@ func TestSignsWithAHardwareToken(t *testing.T) {
 	require.NoError(t, err, "%s", out)
 
 	run := func(w *world, code int, args ...string) string {
-		t.Helper()
 		said := w.ends(t, code, args...)
 		require.NotContains(t, said, pin, "the PIN is told")
 		return said

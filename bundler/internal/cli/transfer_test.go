@@ -75,7 +75,6 @@ func TestProxyOfTheEnvironment(t *testing.T) {
 	address := strings.Replace(server.URL, "http://", "http://user:proxy-secret@", 1)
 	push := []string{"push", "a.tar", "registry.proxied.test/vdo/drivers:1", "--ca-file", "ca.crt", "--retries", "0"}
 	run := func(code int, proxy string) string {
-		t.Helper()
 		w.vars = []string{"HTTPS_PROXY=" + proxy}
 		text := w.ends(t, code, push...)
 		require.NotContains(t, text, "proxy-secret")
@@ -152,7 +151,6 @@ func TestWhatIsAttachedAnywhereTravels(t *testing.T) {
 			f.about(attested, ".sig")
 
 			requireAttached := func(reference string) {
-				t.Helper()
 				ref := must(image.ParseReference(reference))(t)
 				got := map[string]int{}
 				for subject := range referrers {
@@ -208,7 +206,6 @@ func TestBaseOfADeltaIsMounted(t *testing.T) {
 	w.must(t, "push", "old.tar", drivers+":1", "--ca-file", "ca.crt", "-q", "--layout", "paths")
 
 	push := func(to string, more ...string) {
-		t.Helper()
 		w.mirror.ForgetRequests()
 		args := []string{"push", "delta.tar", to, "--ca-file", "ca.crt", "-q", "--format", "json"}
 		out := w.must(t, append(args, more...)...)

@@ -68,7 +68,6 @@ func TestOddImagesOfUpstream(t *testing.T) {
 	w := newWorld(t, t.TempDir())
 	repository := must(name.NewRepository(w.upstream.Host + "/x/cloud/ccm"))(t)
 	index := func(children ...ocispec.Descriptor) {
-		t.Helper()
 		data := bundle.NewIndex(ocispec.Index{Manifests: children}).Data
 		require.NoError(t, remote.Put(repository.Tag("v1.34.0"), byHand{ocispec.MediaTypeImageIndex, data}))
 	}

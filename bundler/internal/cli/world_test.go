@@ -108,7 +108,6 @@ releases:
 
 // matrixDocument writes the tests' matrix.
 func matrixDocument(t testing.TB, serial int, expires string) []byte {
-	t.Helper()
 	manifests := map[string]string{}
 	for release, of := range files {
 		var items []string
@@ -134,7 +133,6 @@ func newWorld(t testing.TB, dir string) *world {
 }
 
 func newWorldOf(t testing.TB, dir string, upstream, mirror registry.Options) *world {
-	t.Helper()
 	if upstream.Dir == "" {
 		upstream.Dir = t.TempDir()
 	}
@@ -193,7 +191,6 @@ func pushUpstream(t testing.TB, to *registry.Registry) {
 }
 
 func (w *world) write(t testing.TB, name string, data []byte) {
-	t.Helper()
 	path := filepath.Join(w.dir, name)
 	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
 	require.NoError(t, os.WriteFile(path, data, 0o600))
@@ -231,7 +228,6 @@ func (w *world) upFlags() []string {
 // must returns what a call does that the test takes for granted.
 func must[T any](v T, err error) func(t testing.TB) T {
 	return func(t testing.TB) T {
-		t.Helper()
 		require.NoError(t, err)
 		return v
 	}

@@ -45,7 +45,6 @@ func upstream(t *testing.T, handler http.HandlerFunc) (*httptest.Server, manifes
 }
 
 func options(t *testing.T, o remote.Options) manifests.Options {
-	t.Helper()
 	o.Attempts, o.Sleep = 3, func(context.Context, time.Duration) error { return nil }
 	c := must.Have(remote.NewClient(o))(t)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })

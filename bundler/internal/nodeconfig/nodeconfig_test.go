@@ -21,7 +21,6 @@ func input(names ...string) nodeconfig.Input {
 }
 
 func write(t *testing.T, f string, in nodeconfig.Input) map[string]string {
-	t.Helper()
 	files, err := nodeconfig.Write(nodeconfig.Runtime(f), in)
 	require.NoError(t, err)
 	out := map[string]string{}

@@ -14,7 +14,6 @@ import (
 )
 
 func list(t testing.TB, size, volume int64, recovery int) *parts.List {
-	t.Helper()
 	l, err := parts.New("drivers.tar", size, volume, recovery)
 	require.NoError(t, err)
 	for i := range l.Sums {

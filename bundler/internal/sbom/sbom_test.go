@@ -18,7 +18,6 @@ import (
 )
 
 func input(t *testing.T) sbom.Input {
-	t.Helper()
 	version, err := matrix.ParseVersion("3.5.1")
 	require.NoError(t, err)
 	driver := image.MustReference("registry.test/csi/driver:v3.5.1")

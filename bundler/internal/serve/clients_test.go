@@ -29,7 +29,6 @@ func (w *world) host() string { return strings.TrimPrefix(w.url, "http://") }
 
 // oras is the bundle's repository, for ORAS.
 func (w *world) oras(t *testing.T) *remote.Repository {
-	t.Helper()
 	from := must.Have(remote.NewRepository(w.host() + "/" + repo))(t)
 	from.PlainHTTP = true
 	return from
@@ -62,7 +61,6 @@ func TestSkopeoAndRegctlPull(t *testing.T) {
 	w := start(t)
 	dir := t.TempDir()
 	run := func(path string, args ...string) {
-		t.Helper()
 		out, err := exec.CommandContext(t.Context(), path, args...).CombinedOutput()
 		require.NoError(t, err, "%s: %s", path, out)
 	}
@@ -77,7 +75,6 @@ func accounts(t *testing.T, lines ...string) (*serve.Accounts, error) {
 }
 
 func hash(t *testing.T, password string) string {
-	t.Helper()
 	h := must.Have(bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost))(t)
 	return string(h)
 }

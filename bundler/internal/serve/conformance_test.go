@@ -60,7 +60,6 @@ func (w *world) handler(t *testing.T) serve.Registry {
 }
 
 func handler(t testing.TB, g *bundle.Graph, s bundle.Fetcher) serve.Registry {
-	t.Helper()
 	h := serve.Registry{}
 	require.NoError(t, h.Add(g, s, image.MustReference("localhost/"+repo+":1")))
 	return h
@@ -74,7 +73,6 @@ func (w *world) attach(a bundle.Referrer) {
 }
 
 func (w *world) referrer(t *testing.T, subject image.Digest, kind string, n int) bundle.Referrer {
-	t.Helper()
 	empty, root := ocispec.DescriptorEmptyJSON, bundle.Plain(w.Graph.Root)
 	layer := bundle.Blob(kind, fmt.Appendf(nil, "document %d", n))
 	node := bundle.NewManifest(ocispec.Manifest{
@@ -92,7 +90,6 @@ type answer struct {
 }
 
 func (w *world) ask(t *testing.T, method, path string, header ...string) answer {
-	t.Helper()
 	req := must.Have(http.NewRequestWithContext(t.Context(), method, w.url+path, nil))(t)
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
@@ -105,7 +102,6 @@ func (w *world) ask(t *testing.T, method, path string, header ...string) answer 
 
 // fails demands a status and a code in the form of "Error Codes".
 func (a answer) fails(t *testing.T, status int, code string) {
-	t.Helper()
 	require.Equal(t, status, a.StatusCode, "%s %s: %s", a.Request.Method, a.Request.URL, a.body)
 	if a.Request.Method == http.MethodHead {
 		require.Empty(t, a.body)

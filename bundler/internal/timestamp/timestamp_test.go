@@ -34,7 +34,6 @@ func serve(t *testing.T, h http.Handler) string {
 
 // ask asks an authority once.
 func ask(t *testing.T, address string) ([]byte, error) {
-	t.Helper()
 	u := must.Have(timestamp.ParseURL(address))(t)
 	client, err := remote.NewClient(remote.Options{Attempts: 1, Hosts: map[string]remote.HostOptions{u.Host: {PlainHTTP: true}}})
 	require.NoError(t, err)
@@ -50,7 +49,6 @@ func TestOpenSSLsStamps(t *testing.T) {
 	openssl := toolchain.Installed(t, "openssl")
 	dir := t.TempDir()
 	write := func(name string, data []byte) {
-		t.Helper()
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), data, 0o600))
 	}
 	root := pki.Root(t, "Time Root")

@@ -76,7 +76,6 @@ func TestARotationLeavesTheDriversALoginThatWorks(t *testing.T) {
 	require.Regexp(t, `^9-[A-Z2-7]{9}[a-z2-7]{9}$`, string(w.login().Password), "all kinds of characters")
 	w.operator(4)
 	valid := func() {
-		t.Helper()
 		require.True(t, w.works(w.tried[len(w.tried)-1]))
 	}
 	for steps, why := range []string{
@@ -98,7 +97,6 @@ func TestARotationLeavesTheDriversALoginThatWorks(t *testing.T) {
 
 	turning, current := whole(), nextName
 	turn := func(f *fuse) {
-		t.Helper()
 		err := w.rotate(f, none)
 		require.Error(t, err) // killed, or it waits for the operator
 		valid()
@@ -154,7 +152,6 @@ func TestASecretThatSomethingElseWritesIsPrinted(t *testing.T) {
 	before := w.state()
 	var printed *corev1.Secret
 	output := func(do func(*accounts.Site, context.Context, accounts.Login) error) {
-		t.Helper()
 		s := w.site(whole())
 		s.Output = func(x *corev1.Secret) error { printed = x.DeepCopy(); return nil }
 		printed, s.DryRun = nil, true
@@ -164,7 +161,6 @@ func TestASecretThatSomethingElseWritesIsPrinted(t *testing.T) {
 		require.NoError(t, do(s, t.Context(), none))
 	}
 	arrives := func() {
-		t.Helper()
 		s := &corev1.Secret{ObjectMeta: in("ns", "vc")}
 		if !w.get("vc", s) {
 			s.Labels = map[string]string{"kustomize.toolkit.fluxcd.io/name": "site"}
@@ -661,7 +657,6 @@ func TestAVCenterThatIsGoneKeepsNothingBack(t *testing.T) {
 	w.vcs = []*vc{west, east}
 	require.NoError(t, w.create(whole(), none))
 	left := func() {
-		t.Helper()
 		require.Contains(t, w.left(firstName)+w.left(nextName), "no VsphereCloudConfig of this name has the Secret any more")
 	}
 	w.vcs = []*vc{west}

@@ -290,7 +290,6 @@ type world struct {
 }
 
 func newWorld(t *testing.T, v *vc, objects ...client.Object) *world {
-	t.Helper()
 	s := runtime.NewScheme()
 	require.NoError(t, clientgoscheme.AddToScheme(s))
 	require.NoError(t, v1alpha1.AddToScheme(s))
@@ -364,7 +363,6 @@ func (w *world) state() map[string]string {
 
 // get reads an object of the namespace; it reports whether it exists.
 func (w *world) get(name string, o client.Object) bool {
-	w.t.Helper()
 	err := w.api.Get(w.t.Context(), client.ObjectKey{Namespace: w.secrets, Name: name}, o)
 	require.NoError(w.t, client.IgnoreNotFound(err))
 	return !apierrors.IsNotFound(err)
@@ -384,7 +382,6 @@ func (w *world) recorded() string {
 
 // complete demands that the Secret's account has what it needs.
 func (w *world) complete(account string) {
-	w.t.Helper()
 	require.Equal(w.t, account, w.login().Username)
 	for _, v := range w.vcs {
 		missing, err := v.verify(w.t.Context(), w.login())
@@ -395,7 +392,6 @@ func (w *world) complete(account string) {
 
 // gone takes away what is there, and demands that nothing is left.
 func (w *world) gone(before map[string]string, n int) {
-	w.t.Helper()
 	if w.recorded() != "" {
 		require.NoError(w.t, w.remove(whole()), n)
 	}
@@ -433,7 +429,6 @@ func config(account, password string) map[string][]byte {
 // operator does the steps of a reconcile: it logs in with the Secret, gives the drivers the
 // configuration, and their pods are restarted.
 func (w *world) operator(steps int) {
-	w.t.Helper()
 	var s, has corev1.Secret
 	var vcc v1alpha1.VsphereCloudConfig
 	var d appsv1.Deployment

@@ -123,7 +123,6 @@ func TestTheAPIServerIsAskedOnceWhatItWouldChange(t *testing.T) {
 	desired := configMap(ns, "x", map[string]any{"a": "1"})
 	id := plan.IDOf(desired)
 	try := func(note string, questions int, changes bool) {
-		t.Helper()
 		live, _, err := counted.Read(ctx, []inventory.ID{id})
 		require.NoError(t, err)
 		requested = 0
@@ -183,7 +182,6 @@ func (l *logs) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func said(t *testing.T, c *edge.Cluster) string {
-	t.Helper()
 	o, err := c.Observe(ctx)
 	require.NoError(t, err)
 	o.Now = time.Now()

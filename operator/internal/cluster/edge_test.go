@@ -51,7 +51,6 @@ var ctx = context.Background()
 // start returns the cluster as the operator's account has it, an administrator's client, and a
 // namespace like the operator's own.
 func start(t *testing.T) (*edge.Cluster, client.WithWatch, string) {
-	t.Helper()
 	cfg := cluster.Config(t)
 	admin := must.Have(client.NewWithWatch(cfg, client.Options{Scheme: clientgoscheme.Scheme}))(t)
 	account, refused := cluster.Operator.Within(cfg)
@@ -67,7 +66,6 @@ func start(t *testing.T) (*edge.Cluster, client.WithWatch, string) {
 // unbounded is start for what is about kinds and places that no driver has: the operator is an
 // administrator.
 func unbounded(t *testing.T) (*edge.Cluster, client.WithWatch, string) {
-	t.Helper()
 	cfg := cluster.Config(t)
 	c := must.Have(client.NewWithWatch(cfg, client.Options{Scheme: clientgoscheme.Scheme}))(t)
 	return &edge.Cluster{Client: c, Reader: c}, c, cluster.Namespace(t, cfg)
@@ -312,7 +310,6 @@ func TestTheInventoryIsKept(t *testing.T) {
 	of := types.NamespacedName{Namespace: ns, Name: "site"}
 	inv := inventory.Of(inventory.Entry{ID: inventory.ID{Key: inventory.Key{Kind: "Secret", Name: "s"}, Version: "v1"}, Driver: matrix.CSI})
 	load := func() edge.Loaded {
-		t.Helper()
 		was := must.Have(c.LoadInventory(ctx, of))(t)
 		return was
 	}
@@ -365,7 +362,6 @@ func TestTheRecordOfAnEarlierProgramIsTakenOver(t *testing.T) {
 func TestTheFirstSecretWithAKeyCounts(t *testing.T) {
 	c, _, ns := start(t)
 	key := func() string {
-		t.Helper()
 		k, _, err := c.Key(ctx, ns, "key", "key-copy")
 		require.NoError(t, err)
 		return string(k)
@@ -408,7 +404,6 @@ func crashing(name, message string) corev1.ContainerStatus {
 
 // populate makes nodes, and a driver's pods on them with two containers.
 func populate(t *testing.T, k client.Client, statuses ...corev1.ContainerStatus) {
-	t.Helper()
 	labels := map[string]string{"name": "vsphere-cloud-controller-manager"}
 	made := []client.Object{&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vsphere-cloud-controller-manager"},
 		Spec: appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
@@ -443,7 +438,6 @@ func TestTheViewShowsWhatListingShows(t *testing.T) {
 	populate(t, k, corev1.ContainerStatus{Name: "c", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}, crashing("d", "x509: no"))
 	with, requested := viewed(t, c, k)
 	same := func() {
-		t.Helper()
 		until(t, "the same", func() bool {
 			want := must.Have(c.Observe(ctx))(t)
 			got := must.Have(with.Observe(ctx))(t)
@@ -475,7 +469,6 @@ func TestTheViewShowsWhatListingShows(t *testing.T) {
 
 // until waits for a condition. Unlike those of require.Eventually it is called by the test.
 func until(t *testing.T, what string, is func() bool) {
-	t.Helper()
 	for end := time.Now().Add(3 * time.Minute); !is(); time.Sleep(50 * time.Millisecond) {
 		require.True(t, time.Now().Before(end), what)
 	}
@@ -542,7 +535,6 @@ func (w *wire) client(k client.WithWatch) client.WithWatch {
 
 // listless tells whether a look listed nothing but events.
 func listless(t *testing.T, with *edge.Cluster, requested *lists) bool {
-	t.Helper()
 	before := requested.n.Load()
 	must.Have(with.Observe(ctx))(t)
 	return requested.n.Load() == before+1
@@ -590,13 +582,11 @@ func TestWhatCannotBeWatchedIsListed(t *testing.T) {
 }
 
 func nodesOf(t *testing.T, c *edge.Cluster) []*corev1.Node {
-	t.Helper()
 	o := must.Have(c.Observe(ctx))(t)
 	return o.Nodes
 }
 
 func asJSON(t *testing.T, o assess.Observed) string {
-	t.Helper()
 	data := must.Have(json.Marshal(o))(t)
 	return string(data)
 }

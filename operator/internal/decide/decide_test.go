@@ -24,7 +24,6 @@ func rev(bundle string, releases ...string) *revision.Revision {
 }
 
 func version(t *testing.T, s string) matrix.Version {
-	t.Helper()
 	v := must.Have(matrix.ParseVersion(s))(t)
 	return v
 }
@@ -35,7 +34,6 @@ func healthy(r *revision.Revision) revision.History {
 }
 
 func window(t *testing.T, schedule string, lasts time.Duration, zone string) decide.Window {
-	t.Helper()
 	w := must.Have(decide.ParseWindow(v1alpha1.UpgradeWindow{Schedule: schedule,
 		Duration: metav1.Duration{Duration: lasts}, TimeZone: zone}))(t)
 	return w

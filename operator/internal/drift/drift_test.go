@@ -93,7 +93,6 @@ func TestPathsThatMayBeLeftToOthers(t *testing.T) {
 }
 
 func object(t *testing.T, text string) *unstructured.Unstructured {
-	t.Helper()
 	o := &unstructured.Unstructured{}
 	require.NoError(t, json.Unmarshal([]byte(text), &o.Object))
 	return o

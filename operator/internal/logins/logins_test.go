@@ -179,7 +179,6 @@ func TestANameThatAPersonCorrectsIsTried(t *testing.T) {
 
 // entered is the answer that whoever enters is given.
 func entered(t *testing.T, l *Logins, q Question, at time.Time) *Known {
-	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	known, leave, err := l.Enter(ctx, q, func() time.Time { return at })

@@ -55,7 +55,6 @@ type vm struct {
 
 // newWorld has so many nodes of the control plane, of which the last are not ready, and a worker.
 func newWorld(t *testing.T, control, down int) *world {
-	t.Helper()
 	w := &world{t: t, vms: map[string]*vm{}}
 	w.api = fake.NewClientBuilder().WithStatusSubresource(&corev1.Node{}).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string {
@@ -97,14 +96,12 @@ func (w *world) bad(name string) {
 }
 
 func (w *world) node(name string) *corev1.Node {
-	w.t.Helper()
 	var n corev1.Node
 	require.NoError(w.t, w.api.Get(context.Background(), client.ObjectKey{Name: name}, &n))
 	return &n
 }
 
 func (w *world) change(name string, change func(*corev1.Node)) {
-	w.t.Helper()
 	n := w.node(name)
 	change(n)
 	require.NoError(w.t, w.api.Update(context.Background(), n))
@@ -112,7 +109,6 @@ func (w *world) change(name string, change func(*corev1.Node)) {
 
 // report is what a kubelet says of its node.
 func (w *world) report(name string, ready bool) {
-	w.t.Helper()
 	n, status := w.node(name), corev1.ConditionUnknown
 	if ready {
 		status, n.Status.NodeInfo.BootID = corev1.ConditionTrue, fmt.Sprint("boot-", w.vms[name].boot)
@@ -214,7 +210,6 @@ func (w *world) plan(names ...string) []maintenance.Machine {
 }
 
 func (w *world) pod(name string, change func(*corev1.Pod)) {
-	w.t.Helper()
 	yes := true
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: corev1.PodSpec{NodeName: "worker"}}
 	p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "r", Controller: &yes}}
@@ -234,7 +229,6 @@ func (w *world) nodes(ctx context.Context, list []maintenance.Machine) error {
 
 // well demands that all is as it shall be, and that only this node is cordoned.
 func (w *world) well(cordoned string) {
-	w.t.Helper()
 	for _, m := range w.plan() {
 		require.Empty(w.t, m.Off, m.Node)
 		n := w.node(m.Node)

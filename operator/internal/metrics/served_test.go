@@ -74,7 +74,6 @@ func newMeter(r client.Reader) *metrics.Meter {
 
 // gather returns what is served, by name.
 func gather(t *testing.T, m *metrics.Meter) map[string]*dto.MetricFamily {
-	t.Helper()
 	reg := prometheus.NewPedanticRegistry()
 	require.NoError(t, reg.Register(m))
 	all := must.Have(reg.Gather())(t)
@@ -100,7 +99,6 @@ func series(f *dto.MetricFamily) map[string]float64 {
 
 // served is how a scrape of a site that has seen everything is answered.
 func served(t *testing.T) string {
-	t.Helper()
 	m := newMeter(site())
 	m.VCenterChecked("site", 1500*time.Millisecond, "Succeeded")
 	m.ObjectChanged("csi", "drift")
@@ -515,7 +513,6 @@ func TestAlertsOfTenantClusters(t *testing.T) {
 
 // promtool checks rules, and evaluates tests of them, without the time that a condition has to last.
 func promtool(t *testing.T, f monitoringv1.PrometheusRuleSpec, tests ...map[string]any) {
-	t.Helper()
 	program, dir := toolchain.Installed(t, "promtool"), t.TempDir()
 	for _, g := range f.Groups {
 		for i := range g.Rules {
@@ -561,12 +558,10 @@ func TestEachAlertHasARunbook(t *testing.T) {
 }
 
 func monitoring(t *testing.T, name string) []byte {
-	t.Helper()
 	return must.Have(os.ReadFile(filepath.Join(toolchain.Root(), "deploy", "monitoring", name)))(t)
 }
 
 func rules(t *testing.T, name string) monitoringv1.PrometheusRuleSpec {
-	t.Helper()
 	var of monitoringv1.PrometheusRule
 	require.NoError(t, yaml.Unmarshal(monitoring(t, name), &of))
 	require.NotEmpty(t, of.Spec.Groups)

@@ -81,7 +81,6 @@ func (away) Contents(context.Context, *v1alpha1.DriverBundle) (*bundle.Contents,
 // renewed looks until the certificate is another one, each other write failing, and requires all to be accepted
 // before each write and in the end.
 func (l *leaves) renewed() {
-	l.t.Helper()
 	l.due()
 	was, began, fails := l.current(), l.begun(), false
 	told := strings.Count(l.events.String(), "CertificateRenewed: ")

@@ -14,7 +14,6 @@ import (
 
 // scale sets the replicas of the storage driver's controller, as another tool does.
 func (s *scenario) scale(replicas int32) {
-	s.t.Helper()
 	d := s.controller()
 	patch := client.MergeFrom(d.DeepCopy())
 	d.Spec.Replicas = &replicas
@@ -86,7 +85,6 @@ func TestAManagerThatChangesAFieldEachTimeIsNamedAndLeft(t *testing.T) {
 		s.healthy()
 		was := s.scaled()
 		again := func(want int32) {
-			t.Helper()
 			s.scale(was + 1)
 			s.look()
 			require.Equal(t, want, s.scaled())
@@ -113,7 +111,6 @@ func TestAPatchIsAppliedAndABadOneKeepsWhatRunsAndRepairsIt(t *testing.T) {
 	scene(t, installed, func(s *scenario) {
 		node := v1alpha1.PatchTarget{Driver: "csi", Kind: "DaemonSet", Name: csiNode}
 		is := func(owner string, debug bool) {
-			t.Helper()
 			require.Equal(t, owner, s.daemonSet(csiNamespace, csiNode).Annotations["site.example/owner"])
 			cpi := s.daemonSet("kube-system", ccm)
 			require.Equal(t, debug, slices.Contains(cpi.Spec.Template.Spec.Containers[0].Args, "--v=6"))

@@ -62,7 +62,7 @@ func init() { // they refer to each other
 		{name: "node", weight: 8, anywhere: true, do: (*world).nodeEvent, args: []string{
 			"w-1 is not ready", "the workers are not ready", "cp-1 is not ready", "all are ready", "all are ready", "w-1 lies", "cp-1 lies", "all lie", "nobody lies", "nobody lies",
 			"w-4 joins", "w-4 leaves", "cp-2 joins", "cp-2 leaves", "forty join", "forty leave"}},
-		{name: "volume", weight: 3, anywhere: true, args: []string{"made", "deleted"}, do: (*world).volumeEvent},
+		{name: "volume", weight: 3, anywhere: true, args: []string{"made", "deleted"}, do: (*world).driversVolumeEvent},
 	}
 }
 
@@ -476,17 +476,24 @@ func (w *world) nodeEvent(arg string) {
 	}
 }
 
+// driversVolumeEvent has the driver make the volume, which first stores the cluster id that it made up.
+func (w *world) driversVolumeEvent(arg string) {
+	if arg == "made" {
+		meta := metav1.ObjectMeta{Namespace: csiNamespace, Name: "vsphere-csi-cluster-id"}
+		err := w.Create(w.ctx, &corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{"clusterID": "made-by-the-driver"}})
+		if apierrors.IsNotFound(err) {
+			return // no driver ran
+		}
+		w.must(client.IgnoreAlreadyExists(err))
+	}
+	w.volumeEvent(arg)
+}
+
 func (w *world) volumeEvent(arg string) {
 	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-model"}, Spec: corev1.PersistentVolumeSpec{
 		Capacity: corev1.ResourceList{"storage": resource.MustParse("1Gi")}, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "csi.vsphere.vmware.com", VolumeHandle: "h"}}}}
 	if arg == "made" {
-		meta := metav1.ObjectMeta{Namespace: csiNamespace, Name: "vsphere-csi-cluster-id"}
-		err := w.Create(w.ctx, &corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{"clusterID": "made-by-the-driver"}})
-		if apierrors.IsNotFound(err) {
-			return // no driver could make a volume, nor this id of them
-		}
-		w.must(client.IgnoreAlreadyExists(err))
 		w.must(client.IgnoreAlreadyExists(w.Create(w.ctx, pv)))
 		return
 	}

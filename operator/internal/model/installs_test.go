@@ -101,7 +101,6 @@ func (f finding) Look(q preflight.Question) *preflight.Answer {
 func TestAPreviewSaysWhatHoldsBackWhatHasTheSameVersion(t *testing.T) {
 	scene(t, installed, func(s *scenario) {
 		previewed := func() (string, string) {
-			t.Helper()
 			p, err := s.op.drivers.Preview(t.Context(), s.reread(), vdoconfig.Assume{})
 			require.NoError(t, err)
 			require.Empty(t, p.Path[0].Moves)

@@ -35,7 +35,6 @@ func TestTheStorageDriverStaysWhileItServesVolumes(t *testing.T) {
 		})
 		s.ready()
 		refused := func() {
-			t.Helper()
 			require.Equal(t, "Refused", s.cond("Ready").Reason)
 			require.Contains(t, s.cond("Ready").Message, "1 PersistentVolumes and 0 VolumeAttachments (counted up to 500) use")
 			require.True(t, s.isTrue("Reconciling") && !s.isTrue("Stalled"), "it goes on by itself once they are gone")
@@ -103,7 +102,6 @@ func TestOrphanedDriversStayAndAreTakenOverAgain(t *testing.T) {
 		s.put(&corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{"clusterID": "made-by-the-driver"}})
 		s.deleted()
 		same := func() {
-			t.Helper()
 			require.Equal(t, node, s.daemonSet(csiNamespace, csiNode).UID)
 			require.Equal(t, certificate, secret())
 		}
@@ -132,7 +130,6 @@ func TestNothingOfABundleThatIsNotTrustedIsRolledOut(t *testing.T) {
 		both.Data["stranger.pub"] = s.site.keys["stranger"]
 		was, from := s.daemonSet(csiNamespace, csiNode).Spec.Template, s.v.Status.Bundle
 		stays := func(says string) {
-			t.Helper()
 			s.look()
 			require.Equal(t, was, s.daemonSet(csiNamespace, csiNode).Spec.Template)
 			require.Equal(t, from, s.v.Status.Bundle)

@@ -63,7 +63,6 @@ func TestRefusals(t *testing.T) {
 
 // newSite returns the site that all tests share.
 func newSite(t *testing.T) *site {
-	t.Helper()
 	if shared == nil {
 		s := deliver(t)
 		var err error

@@ -22,7 +22,6 @@ import (
 // openShift has the cluster serve what OpenShift is known by, its kinds of mirror sets, and what says which nodes have
 // taken them up, until the test ends.
 func (s *scenario) openShift() {
-	s.t.Helper()
 	const config, machines = "config.openshift.io", "machineconfiguration.openshift.io"
 	for _, crd := range []*apiextensionsv1.CustomResourceDefinition{
 		cluster.CRD(config, "v1", "ClusterVersion", "clusterversions"),
@@ -56,7 +55,6 @@ var mirrorSet = object("config.openshift.io", "ImageDigestMirrorSet", "", ownSet
 
 // leads is where the operator's set leads the cloud provider's images.
 func (s *scenario) leads() []string {
-	s.t.Helper()
 	set := s.read(mirrorSet)
 	require.NotNil(s.t, set)
 	entries, _, _ := unstructured.NestedSlice(set.Object, "spec", "imageDigestMirrors")
@@ -82,7 +80,6 @@ func TestOnOpenShiftNodesAreLedToTheMirror(t *testing.T) {
 		s.op.drivers.Checks = finding{}
 		s.pass(passBundle, passVCenter, passDrivers) // the finalizer is put on
 		held := func() v1alpha1.PreflightResult {
-			t.Helper()
 			s.look()
 			require.Equal(t, "BlockInstall", s.cond(v1alpha1.ConditionPreflight).Reason)
 			r := s.v.Status.Preflight.Results[0]

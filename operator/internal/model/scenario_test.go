@@ -89,7 +89,6 @@ func (s *scenario) configure(edit func(spec *asked)) {
 
 // change edits an object as it is now, where it is there.
 func (s *scenario) change(o client.Object, edit func()) {
-	s.t.Helper()
 	for {
 		if err := s.Get(s.ctx, client.ObjectKeyFromObject(o), o); apierrors.IsNotFound(err) {
 			return
@@ -104,7 +103,6 @@ func (s *scenario) change(o client.Object, edit func()) {
 
 // look is one pass over the VDOConfig, with nothing else happening.
 func (s *scenario) look() *v1alpha1.VDOConfig {
-	s.t.Helper()
 	s.pass(passDrivers)
 	require.NoError(s.t, s.failed)
 	return s.reread()
@@ -113,7 +111,6 @@ func (s *scenario) look() *v1alpha1.VDOConfig {
 // until looks at everything, and has time go by in which pods start, until something holds. A step takes as long
 // whatever an operator's life is.
 func (s *scenario) until(what string, holds func() bool) {
-	s.t.Helper()
 	tries := 60
 	if s.wire.life > 0 {
 		tries = 400
@@ -172,7 +169,6 @@ func (s *scenario) deleted() {
 
 // removed requires that nothing that runs, and none of the essentials, is left.
 func (s *scenario) removed() {
-	s.t.Helper()
 	require.Empty(s.t, s.workloads())
 	require.Empty(s.t, s.left())
 }
@@ -191,7 +187,6 @@ func (s *scenario) isTrue(typ string) bool {
 }
 
 func (s *scenario) cond(typ string) metav1.Condition {
-	s.t.Helper()
 	c := meta.FindStatusCondition(s.v.Status.Conditions, typ)
 	require.NotNil(s.t, c, typ)
 	return *c
@@ -221,7 +216,6 @@ func (s *scenario) planned() (all []string) {
 
 // get reads an object that has to be there.
 func get[T client.Object](s *scenario, o T, ns, name string) T {
-	s.t.Helper()
 	require.NoError(s.t, s.Get(s.ctx, types.NamespacedName{Namespace: ns, Name: name}, o))
 	return o
 }
@@ -248,7 +242,6 @@ func (s *scenario) byHand(driver string, all ...int) {
 }
 
 func (s *scenario) inventory() inventory.Inventory {
-	s.t.Helper()
 	cm := get(s, &corev1.ConfigMap{}, namespace, record.Name)
 	inv, err := inventory.Parse("x", []byte(cm.Data[inventory.DataKey]))
 	require.NoError(s.t, err)
@@ -285,6 +278,5 @@ func (s *scenario) meets(see func(req *http.Request, name string) (status int)) 
 }
 
 func (s *scenario) told(text string) {
-	s.t.Helper()
 	require.Contains(s.t, s.events.String(), text)
 }

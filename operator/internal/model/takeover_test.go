@@ -19,7 +19,6 @@ import (
 
 // byKubectl applies an object as `kubectl apply` does.
 func (s *scenario) byKubectl(o *unstructured.Unstructured) *unstructured.Unstructured {
-	s.t.Helper()
 	applied, err := o.MarshalJSON()
 	require.NoError(s.t, err)
 	o.SetAnnotations(map[string]string{corev1.LastAppliedConfigAnnotation: string(applied)})
@@ -30,7 +29,6 @@ func (s *scenario) byKubectl(o *unstructured.Unstructured) *unstructured.Unstruc
 // upstreamStorage installs the storage driver of upstream's manifest, with settings of the site's own. It returns what
 // it made, by "Kind name".
 func (s *scenario) upstreamStorage(version string) map[string]*unstructured.Unstructured {
-	s.t.Helper()
 	made := map[string]*unstructured.Unstructured{}
 	id, err := matrix.ParseReleaseID("csi@" + version)
 	require.NoError(s.t, err)
@@ -86,7 +84,6 @@ func TestTheStorageDriverOfUpstreamsManifestIsTakenOver(t *testing.T) {
 // deprecatedCloud is a cloud provider as upstream's deprecated manifests install it: its DaemonSet
 // has the name of ours, another selector, and its configuration in another ConfigMap, in INI.
 func (s *scenario) deprecatedCloud() *unstructured.Unstructured {
-	s.t.Helper()
 	meta := metav1.ObjectMeta{Namespace: "kube-system", Name: "cloud-config"}
 	s.put(&corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{"vsphere.conf": "[Global]\ndatacenters = \"site/prod/east, site/west\"\n\n" +
 		"[VirtualCenter \"" + s.site.vc.Host + "\"]\n\n[Labels]\nregion = \"r\"\nzone = \"z\"\n"}})
@@ -124,11 +121,9 @@ func TestTheCloudProviderOfUpstreamsDeprecatedManifestsIsTakenOver(t *testing.T)
 			s.pass(passVCenter)
 		}
 		says := func(text string) {
-			t.Helper()
 			require.Contains(t, describe(s.v.Status.Conditions), text)
 		}
 		stays := func(why string) {
-			t.Helper()
 			s.look()
 			require.Equal(t, old.GetUID(), s.daemonSet("kube-system", ccm).UID)
 			says(why)

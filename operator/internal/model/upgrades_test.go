@@ -18,7 +18,6 @@ import (
 
 // nodePods are those of the node plugin that are there to stay, by node.
 func (s *scenario) nodePods() map[string]*corev1.Pod {
-	s.t.Helper()
 	var pods corev1.PodList
 	labels := client.MatchingLabels{"app": csiNode}
 	require.NoError(s.t, s.List(s.ctx, &pods, client.InNamespace(csiNamespace), labels))

@@ -530,7 +530,6 @@ const repository = "vdo/drivers"
 
 // deliver pushes every bundle into a mirror, signed by the key release or stranger, or by no one.
 func deliver(t *testing.T) *site {
-	t.Helper()
 	reg, err := registry.New(registry.Options{TLS: true, Auth: registry.Basic, Password: mirrorPassword})
 	require.NoError(t, err)
 	s := &site{Registry: reg, keys: map[string]string{}}

@@ -23,7 +23,6 @@ import (
 )
 
 func object(t *testing.T, text string) *unstructured.Unstructured {
-	t.Helper()
 	o := &unstructured.Unstructured{}
 	require.NoError(t, yaml.Unmarshal([]byte(text), &o.Object))
 	return o
@@ -55,7 +54,6 @@ spec:
 
 // one makes the plan for one wanted object.
 func one(t *testing.T, desired, live, dry *unstructured.Unstructured, edit func(*plan.Input)) plan.Step {
-	t.Helper()
 	in := plan.Input{
 		Stages: []render.Stage{{Name: render.StageNode, Drivers: []matrix.Driver{matrix.CPI},
 			Objects: []render.Object{{Unstructured: desired, Driver: matrix.CPI, Apply: render.Merge}}}},
@@ -378,7 +376,6 @@ func TestStepOfAnObjectThatIsNotWanted(t *testing.T) {
 
 // removed are the waves in which all that may go does.
 func removed(t *testing.T, inv inventory.Inventory, live plan.Live, retained map[matrix.Driver]plan.Retention) (waves [][]string) {
-	t.Helper()
 	for {
 		wave := plan.NextWave(plan.Removal(inv, live, nil, retained).Steps)
 		if len(wave) == 0 {

@@ -18,7 +18,6 @@ import (
 )
 
 func platforms(t *testing.T, texts ...string) []image.Platform {
-	t.Helper()
 	var all []image.Platform
 	for _, s := range texts {
 		p, err := image.ParsePlatform(s)

@@ -53,7 +53,6 @@ type csiConfig struct {
 }
 
 func readCSI(t testing.TB, out *render.Rendered) csiConfig {
-	t.Helper()
 	var c csiConfig
 	require.NoError(t, gcfg.ReadStringInto(&c, secretData(t, out, render.CSISecret)[render.CSIConfigKey]))
 	return c
@@ -66,7 +65,6 @@ func cloudData(t testing.TB, out *render.Rendered) map[string]string {
 }
 
 func authority(t testing.TB) []byte {
-	t.Helper()
 	c := must.Have(webhookcert.Issue(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)))(t)
 	return c.CA
 }

@@ -31,7 +31,6 @@ func TestMain(m *testing.M) {
 const repository = "mirror.site:5000/vdo/drivers"
 
 func version(t testing.TB, s string) matrix.Version {
-	t.Helper()
 	return must.Have(matrix.ParseVersion(s))(t)
 }
 
@@ -57,7 +56,6 @@ func contentsIn(t testing.TB, dir string, ids ...matrix.ReleaseID) (*bundle.Lock
 
 // releases returns the releases of a driver that have stand-ins.
 func releases(t testing.TB, d matrix.Driver) (ids []matrix.ReleaseID) {
-	t.Helper()
 	for _, text := range upstream.Releases() {
 		id := must.Have(matrix.ParseReleaseID(text))(t)
 		if id.Driver == d {
@@ -117,7 +115,6 @@ func controlPlane(name string) render.Node {
 }
 
 func mustRender(t testing.TB, in render.Input) *render.Rendered {
-	t.Helper()
 	return must.Have(render.Render(in))(t)
 }
 
@@ -133,7 +130,6 @@ func find(out *render.Rendered, what string) *render.Object {
 }
 
 func object(t testing.TB, out *render.Rendered, what string) *render.Object {
-	t.Helper()
 	o := find(out, what)
 	require.NotNil(t, o, what)
 	return o
@@ -141,7 +137,6 @@ func object(t testing.TB, out *render.Rendered, what string) *render.Object {
 
 // secretData returns a rendered Secret's data, decoded.
 func secretData(t testing.TB, out *render.Rendered, name string) map[string]string {
-	t.Helper()
 	encoded := nested(unstructured.NestedStringMap(object(t, out, "Secret "+name).Object, "data"))(t)
 	data := map[string]string{}
 	for k, v := range encoded {

@@ -52,7 +52,6 @@ const absent = "-"
 // number; of Secrets' data the text. Paths "stage" and "apply" are of the object itself, and the
 // place "notes" is of all.
 func at(t testing.TB, out *render.Rendered, place string) string {
-	t.Helper()
 	parts := strings.SplitN(place, " ", 3)
 	if len(parts) == 1 {
 		return strings.Join(out.Notes, "\n")
@@ -98,7 +97,6 @@ func at(t testing.TB, out *render.Rendered, place string) string {
 type looks [][2]string
 
 func (l looks) require(t *testing.T, out *render.Rendered) {
-	t.Helper()
 	for _, look := range l {
 		has, want := at(t, out, look[0]), look[1]
 		switch {

@@ -273,7 +273,6 @@ func TestAPIServerAcceptsEverythingThatIsRendered(t *testing.T) {
 }
 
 func acceptsAll(t *testing.T, c client.Client, out *render.Rendered) {
-	t.Helper()
 	ctx := context.Background()
 	for _, o := range out.Objects() {
 		if o.GetKind() == "Namespace" { // what is in it needs it, in a dry run too

@@ -112,7 +112,6 @@ func TestPatchesKeepTheObjectAndTheCeiling(t *testing.T) {
 }
 
 func workload(t *testing.T, all []render.Workload, name string) render.Workload {
-	t.Helper()
 	i := slices.IndexFunc(all, func(w render.Workload) bool { return w.Name == name })
 	require.GreaterOrEqual(t, i, 0, name)
 	return all[i]

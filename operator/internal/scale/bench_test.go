@@ -85,7 +85,6 @@ type site struct {
 }
 
 func newSite(b testing.TB, n int, mirror *registry.Registry, key string) *site {
-	b.Helper()
 	s := &site{mirror: mirror, vc: vcsim.Start(b, vcsim.Options{Machines: n/len(datacenters) + 1}), cluster: cluster.New(b, cluster.Options{}), dir: b.TempDir(), measured: map[string]float64{}}
 	s.vc.ReadyAll(func(i int) (hostname, id string) { return nodeName(i), uuid(i) })
 	cfg := s.cluster.Config()
@@ -104,7 +103,6 @@ func (s *site) start(b testing.TB) {
 
 // resources makes what an installation needs.
 func (s *site) resources(b testing.TB, key string) {
-	b.Helper()
 	named := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: namespace, Name: name} }
 	every := metav1.Duration{Duration: interval}
 	require.NoError(b, cluster.Operator.Grant(b.Context(), s))

@@ -125,7 +125,6 @@ func looks(asked []registry.Request) []registry.Request {
 // beating has kubelets write their nodes' statuses, one after the other, as often as that many
 // do, and once a second at least, until it is ended.
 func (s *site) beating(b testing.TB) (end func() (beats int)) {
-	b.Helper()
 	ctx, cancel := context.WithCancel(b.Context())
 	done, ticks := make(chan error, 1), time.NewTicker(min(time.Second, heartbeat/time.Duration(s.nodes)))
 	var beats atomic.Int64

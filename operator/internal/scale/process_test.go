@@ -59,7 +59,6 @@ type process struct {
 
 // startOperator starts the program. A proxy before the API server gives it its account and counts its requests.
 func startOperator(b testing.TB, admin *rest.Config, log string) *process {
-	b.Helper()
 	dir := b.TempDir()
 	require.NoError(b, toolchain.Programs(b.Context(), dir, "./operator/cmd/vdo-operator"))
 	port, err := net.Listen("tcp", "127.0.0.1:0")

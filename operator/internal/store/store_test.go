@@ -46,7 +46,6 @@ type site struct {
 }
 
 func newSite(t *testing.T, o registry.Options) *site {
-	t.Helper()
 	scheme := runtime.NewScheme()
 	require.NoError(t, clientgoscheme.AddToScheme(scheme))
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
@@ -70,13 +69,11 @@ func newSite(t *testing.T, o registry.Options) *site {
 }
 
 func (s *site) put(o client.Object) {
-	s.Helper()
 	o.SetNamespace(ns)
 	require.NoError(s, s.Create(s.Context(), o))
 }
 
 func (s *site) drop(o client.Object, name string) {
-	s.Helper()
 	o.SetNamespace(ns)
 	o.SetName(name)
 	require.NoError(s, s.Delete(s.Context(), o))
@@ -86,7 +83,6 @@ func (s *site) open() (*store.Mirror, error) { return store.New(s.opts).Open(s.C
 
 // resolve opens a session, and returns what the reference names.
 func (s *site) resolve(st *store.Store) (m *store.Mirror, root ocispec.Descriptor, tag string) {
-	s.Helper()
 	m = must.Have(st.Open(s.Context(), s.bundle))(s)
 	root, tag, err := m.Resolve(s.Context())
 	require.NoError(s, err)
@@ -95,7 +91,6 @@ func (s *site) resolve(st *store.Store) (m *store.Mirror, root ocispec.Descripto
 
 // accept reads, keeps and accepts what the reference names, as the controller does.
 func (s *site) accept(st *store.Store) {
-	s.Helper()
 	m, root, _ := s.resolve(st)
 	must.Have(m.Evidence(s.Context(), root))(s)
 	c := must.Have(m.Contents(s.Context(), root))(s)
@@ -104,7 +99,6 @@ func (s *site) accept(st *store.Store) {
 }
 
 func policyOf(t *testing.T, public string) *trust.Policy {
-	t.Helper()
 	k := must.Have(trust.NewKey(trust.Entry{ID: "release"}, []byte(public)))(t)
 	p := must.Have(trust.NewPolicy(1, k))(t)
 	return p
@@ -173,7 +167,6 @@ func TestADamagedCopyIsReadFromTheMirrorAgainOrToldAbout(t *testing.T) {
 }
 
 func (s *site) parts() []corev1.ConfigMap {
-	s.Helper()
 	var list corev1.ConfigMapList
 	require.NoError(s, s.List(s.Context(), &list, client.InNamespace(ns), client.HasLabels{"vdo.vmware.com/copy"}))
 	return list.Items
@@ -347,7 +340,6 @@ func TestSerialsAreImportedOnce(t *testing.T) {
 	sum := sha256.Sum256([]byte(ref.Repository()))
 	key := "repository." + hex.EncodeToString(sum[:16])
 	known := func(want int64) {
-		t.Helper()
 		got := must.Have(store.New(s.opts).HighestSerial(t.Context(), s.bundle))(t)
 		require.Equal(t, want, got)
 	}

@@ -123,7 +123,6 @@ func TestTraced(t *testing.T) {
 
 // traced runs it, and returns all that it prints.
 func traced(t *testing.T, to string, variables ...string) string {
-	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestTraced$")
 	cmd.Env = append(append(os.Environ(), inItsOwn+"="+to), variables...)
 	out, err := cmd.CombinedOutput()

@@ -123,7 +123,6 @@ func assertion(account string) string {
 
 // by is an account without a password, with the files of a proof.
 func by(t *testing.T, v *vcsim.VCenter, p vcenter.Proof) vcenter.Target {
-	t.Helper()
 	require.True(t, p.Given())
 	tg := as(v, vcsim.Account{Username: vcsim.Administrator.Username})
 	require.NoError(t, p.Apply(&tg))
@@ -131,7 +130,6 @@ func by(t *testing.T, v *vcsim.VCenter, p vcenter.Proof) vcenter.Target {
 }
 
 func written(t *testing.T, data string) string {
-	t.Helper()
 	name := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(name, []byte(data), 0o600))
 	return name

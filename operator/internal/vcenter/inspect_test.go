@@ -35,7 +35,6 @@ func nodesOf(vms []vcsim.VM) []preflight.Node {
 }
 
 func vmsOf(t testing.TB, v *vcsim.VCenter, datacenter string) []vcsim.VM {
-	t.Helper()
 	vms, err := v.VMs(context.Background(), datacenter)
 	require.NoError(t, err)
 	return vms
@@ -259,7 +258,6 @@ func TestAPartThatCannotBeReadHidesNoOther(t *testing.T) {
 
 // requestsOf counts what an inspection of so many nodes asks the vCenter.
 func requestsOf(t *testing.T, machines int) int {
-	t.Helper()
 	v := vcsim.Start(t, vcsim.Options{Machines: machines})
 	for _, dc := range []string{"/site/prod/east", "/site/west", "/lab"} {
 		require.NoError(t, v.Tag(t.Context(), "zone", "z", dc))

@@ -40,7 +40,6 @@ func target(v *vcsim.VCenter) vcenter.Target {
 
 // noSession fails where a session was left open.
 func noSession(t *testing.T, v *vcsim.VCenter) {
-	t.Helper()
 	n := must.Have(v.SessionCount(context.Background()))(t)
 	require.Zero(t, n, "sessions left open")
 }
@@ -48,7 +47,6 @@ func noSession(t *testing.T, v *vcsim.VCenter) {
 // refused requires a fault of a reason whose text has all the fragments and no
 // password.
 func refused(t *testing.T, err error, reason fault.Reason, fragments ...string) {
-	t.Helper()
 	text := fault.Text(err)
 	require.Equal(t, reason, fault.ReasonOf(err), "%s", text)
 	require.NotEmpty(t, fault.HintOf(err), "%s", text)
@@ -210,7 +208,6 @@ func TestTasksOfAVM(t *testing.T) {
 	vms := must.Have(v.VMs(t.Context(), "/site/west"))(t)
 	var id string
 	power := func(is types.VirtualMachinePowerState) {
-		t.Helper()
 		require.NoError(t, v.Change(vms[0].Path, func(vm *mo.VirtualMachine) {
 			id, vm.Runtime.PowerState = vm.Self.Type+"-"+vm.Self.Value, is
 		}))

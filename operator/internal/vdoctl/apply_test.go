@@ -95,7 +95,6 @@ func TestApplyWaitsForNoDeletion(t *testing.T) {
 
 // answering is a run of configure that has read the cluster, up to the name of the vCenter.
 func answering(t *testing.T, c client.Client) (*configureOptions, *draft) {
-	t.Helper()
 	o := newConfigure(&app{})
 	o.cluster.namespace, o.vcenter = operatorNamespace, "west"
 	o.given = func(flag string) bool { return flag == "vcenter" }
@@ -113,7 +112,6 @@ func answering(t *testing.T, c client.Client) (*configureOptions, *draft) {
 
 // drafted are the answers of a person about what is there.
 func drafted(t *testing.T, c client.Client) ([]client.Object, *applier) {
-	t.Helper()
 	o, d := answering(t, c)
 	o.port, o.username, o.password, o.upgrade, o.bundle = "443", "u", "new", "Manual", "registry.site/vdo:1"
 	require.NoError(t, o.take(d))

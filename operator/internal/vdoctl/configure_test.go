@@ -179,7 +179,6 @@ spec:
 `
 	file := filepath.Join(t.TempDir(), "site.yaml")
 	configure := func(text string, code int, args []string, says ...string) string {
-		t.Helper()
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 		return s.run(append([]string{"configure", "--from-file", file}, args...)...).is(code, says...)
 	}
@@ -291,7 +290,6 @@ type terminal struct {
 
 // open runs vdoctl in a terminal, as a person who has no manual.
 func (s *shop) open(args ...string) *terminal {
-	s.t.Helper()
 	ctx, stop := context.WithTimeout(s.t.Context(), 5*time.Minute)
 	cmd := exec.CommandContext(ctx, "vdoctl", append(args, "-n", s.ns)...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.conf)
@@ -302,7 +300,6 @@ func (s *shop) open(args ...string) *terminal {
 
 // asks reads until a question is the last that is shown, and a password would not be.
 func (w *terminal) asks(question string) {
-	w.t.Helper()
 	for is := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(question) + `.*[:\]] \z`); !is.MatchString(w.shown); {
 		part := make([]byte, 4096)
 		n, err := w.tty.Read(part)
@@ -320,7 +317,6 @@ func (w *terminal) asks(question string) {
 
 // answers types after each question; "" takes what is offered.
 func (w *terminal) answers(dialogue ...string) {
-	w.t.Helper()
 	for pair := range slices.Chunk(dialogue, 2) {
 		w.asks(pair[0])
 		must.Have(w.tty.WriteString(pair[1] + "\n"))(w.t)
@@ -330,7 +326,6 @@ func (w *terminal) answers(dialogue ...string) {
 
 // ctrlC presses that at a question, which ends the program.
 func (w *terminal) ctrlC(question string) string {
-	w.t.Helper()
 	w.asks(question)
 	must.Have(w.tty.WriteString("\x03"))(w.t)
 	return w.ends().is(130, "\nerror: interrupted: no changes made\n")

@@ -186,7 +186,6 @@ func TestFirstRun(t *testing.T) {
 	dir := t.TempDir()
 	site, accounts := filepath.Join(dir, "a site.yaml"), filepath.Join(dir, "a site.accounts.yaml")
 	before := func(args ...string) string {
-		t.Helper()
 		out := vdoctl(t, []string{"KUBECONFIG=/dev/null"}, append(args, "-v", "9")...).is(0)
 		require.NotContains(t, out, vcsim.Administrator.Password)
 		return out
@@ -311,7 +310,6 @@ var whole struct {
 // with what is installed. The tests that use it are not parallel: the operator's rights have
 // one name in a cluster.
 func wholeCluster(t *testing.T) *shop {
-	t.Helper()
 	whole.once.Do(func() {
 		whole.cluster, whole.err = cluster.Start(context.Background(), cluster.Options{
 			Progress: os.Stderr, Nodes: []cluster.Node{{Name: "worker-1", Initialized: true}}})
@@ -321,13 +319,11 @@ func wholeCluster(t *testing.T) *shop {
 }
 
 func readFile(t *testing.T, name string) string {
-	t.Helper()
 	return string(must.Have(os.ReadFile(name))(t))
 }
 
 // installs has the operator's manifests applied, and returns their objects.
 func (s *shop) installs() (all []client.Object) {
-	s.t.Helper()
 	require.NoError(s.t, cluster.InstallCRDs(whole.cluster.Config()))
 	for _, m := range append([]deploy.Manifest{deploy.DriverNamespaces()}, deploy.Manifests()...) {
 		for _, o := range s.read(string(m.Data)) {
@@ -360,7 +356,6 @@ func (s *shop) configured() {
 
 // release does what the operator does once the drivers are removed.
 func (s *shop) release() {
-	s.t.Helper()
 	require.Eventually(s.t, func() bool {
 		v := s.config()
 		if v.DeletionTimestamp == nil {
@@ -372,7 +367,6 @@ func (s *shop) release() {
 }
 
 func (s *shop) there(o client.Object) bool {
-	s.t.Helper()
 	err := s.k.Get(s.t.Context(), client.ObjectKeyFromObject(o), o)
 	if !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err) {
 		require.NoError(s.t, err)
@@ -381,7 +375,6 @@ func (s *shop) there(o client.Object) bool {
 }
 
 func (s *shop) background(args ...string) (cmd *exec.Cmd, end func() result) {
-	s.t.Helper()
 	cmd = exec.CommandContext(s.t.Context(), "vdoctl", append(args, "-n", s.ns)...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.conf)
 	var out strings.Builder
@@ -465,7 +458,6 @@ func TestDeleteCanLeaveTheDriversInstalled(t *testing.T) {
 // besideTenants has what others keep of the operator's kinds in namespaces of their own: it
 // is not deleted, and keeps the kinds.
 func (s *shop) besideTenants() {
-	s.t.Helper()
 	ctx := s.t.Context()
 	at := metav1.ObjectMeta{Namespace: "tenants", Name: "theirs"}
 	tenant := s.read("apiVersion: airship.airshipit.org/v1\nkind: SIPCluster\nmetadata: {namespace: tenants, name: one}\n")[0]

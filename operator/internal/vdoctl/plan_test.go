@@ -65,7 +65,6 @@ type operated struct {
 
 // operate starts a site, and an operator that installs a bundle of drivers.
 func operate(t *testing.T) *operated {
-	t.Helper()
 	s := must.Have(behind.New(t.Context(), behind.Options{Dir: t.TempDir(), NoMirror: true, Progress: os.Stderr}))(t)
 	t.Cleanup(s.Close)
 	log.SetLogger(logr.Discard())
@@ -104,7 +103,6 @@ func operate(t *testing.T) *operated {
 // rights installs the operator's namespaces and rights as they are shipped, and returns the
 // way to the cluster with these alone.
 func (o *operated) rights() *rest.Config {
-	o.t.Helper()
 	for _, name := range []string{"driver-namespaces.yaml", "namespaces.yaml", "rbac.yaml"} {
 		for _, x := range o.read(readFile(o.t, filepath.Join(toolchain.Root(), "deploy", name))) {
 			require.NoError(o.t, o.k.Create(o.t.Context(), x))
@@ -131,7 +129,6 @@ func (o *operated) until(what string, done func(*v1alpha1.VDOConfig, *v1alpha1.D
 }
 
 func (o *operated) plan(args ...string) (planned, int) {
-	o.t.Helper()
 	out, code := o.run(append([]string{"plan", "-o", "json"}, args...)...).both()
 	var p planned
 	require.NoError(o.t, json.Unmarshal([]byte(out), &p), "%s", out)
@@ -141,7 +138,6 @@ func (o *operated) plan(args ...string) (planned, int) {
 // everything is the state of all that there is in the cluster that an operator or a person
 // makes.
 func (o *operated) everything() map[string]string {
-	o.t.Helper()
 	all := map[string]string{}
 	for _, kind := range []string{"v1/ConfigMap", "v1/Secret", "v1/ServiceAccount", "apps/v1/Deployment", "apps/v1/DaemonSet", "storage.k8s.io/v1/CSIDriver",
 		"rbac.authorization.k8s.io/v1/ClusterRole", "vdo.vmware.com/v1alpha1/VDOConfig", "vdo.vmware.com/v1alpha1/DriverBundle", "vdo.vmware.com/v1alpha1/VsphereCloudConfig"} {
@@ -359,6 +355,5 @@ func (o *operated) driverBundle() *v1alpha1.DriverBundle {
 }
 
 func (o *operated) patch(x client.Object, merge string) {
-	o.t.Helper()
 	require.NoError(o.t, o.k.Patch(o.t.Context(), x, client.RawPatch("application/merge-patch+json", []byte(merge))))
 }

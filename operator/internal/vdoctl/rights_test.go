@@ -16,7 +16,6 @@ import (
 
 // grant applies the rights that vdoctl needs, with the test's namespace as the operator's.
 func (s *shop) grant() {
-	s.t.Helper()
 	s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "vmware-system-csi"}})
 	data := strings.ReplaceAll(readFile(s.t, filepath.Join("..", "..", "..", "deploy", "rbac-vdoctl.yaml")), "vmware-system-vdo", s.ns)
 	for _, o := range s.read(data) {

@@ -66,7 +66,6 @@ var shared struct {
 
 // control is the control plane of the package, with the project's CRDs.
 func control(t *testing.T) *cluster.Cluster {
-	t.Helper()
 	shared.once.Do(func() {
 		shared.cluster, shared.err = cluster.Start(context.Background(), cluster.Options{Progress: os.Stderr})
 		if shared.err == nil {
@@ -78,7 +77,6 @@ func control(t *testing.T) *cluster.Cluster {
 }
 
 func clientOf(t *testing.T, c *cluster.Cluster) client.Client {
-	t.Helper()
 	s := runtime.NewScheme()
 	require.NoError(t, clientgoscheme.AddToScheme(s))
 	require.NoError(t, v1alpha1.AddToScheme(s))
@@ -88,7 +86,6 @@ func clientOf(t *testing.T, c *cluster.Cluster) client.Client {
 
 // vcenters are the vCenters of the scripts: east has zones, west has none.
 func vcenters(t *testing.T) (east, west *vcsim.VCenter) {
-	t.Helper()
 	east, west = vcsim.Start(t, vcsim.Options{}), vcsim.Start(t, vcsim.Options{Version: "7.0.3"})
 	for path, tag := range map[string]string{"/site/prod/east": "north", "/lab": "south"} {
 		require.NoError(t, east.Tag(t.Context(), "k8s-region", tag, path))
@@ -197,7 +194,6 @@ func exits(ts *testscript.TestScript, _ bool, args []string) {
 // populate makes nodes with VMs of a vCenter behind them, two that are well and one whose
 // VM is not as it should be, and a StorageClass.
 func populate(t *testing.T, c client.Client, v *vcsim.VCenter) {
-	t.Helper()
 	east := must.Have(v.VMs(t.Context(), "/site/prod/east"))(t)
 	lab := must.Have(v.VMs(t.Context(), "/lab"))(t)
 	for i, vm := range east {
@@ -212,7 +208,6 @@ func populate(t *testing.T, c client.Client, v *vcsim.VCenter) {
 
 // withNodes makes the nodes of VMs, for as long as the test runs.
 func withNodes(t *testing.T, c client.Client, vms []vcsim.VM) {
-	t.Helper()
 	for i, vm := range vms {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node-%d", i)}, Spec: corev1.NodeSpec{ProviderID: "vsphere://" + vm.UUID}}
 		if i == 0 {

@@ -229,17 +229,14 @@ type siteFile struct {
 }
 
 func (f siteFile) put(text string) {
-	f.t.Helper()
 	require.NoError(f.t, os.WriteFile(f.name, []byte(text), 0o600))
 }
 
 func (f siteFile) text() string {
-	f.t.Helper()
 	return string(must.Have(os.ReadFile(f.name))(f.t))
 }
 
 func (f siteFile) configure(args ...string) *objects {
-	f.t.Helper()
 	var out bytes.Buffer
 	a := &app{out: &out, err: &out, getenv: func(string) (string, bool) { return "", false }}
 	code := a.run(f.t.Context(), append([]string{"configure", "--no-check", "-o", f.name}, args...))
@@ -254,7 +251,6 @@ func (o *objects) configMap(name string) *corev1.ConfigMap {
 
 // byAuthority are the flags that answer all questions about a vCenter whose certificate is checked by an authority.
 func byAuthority(t *testing.T, name, ca string, more ...string) []string {
-	t.Helper()
 	file := filepath.Join(t.TempDir(), "ca.pem")
 	require.NoError(t, os.WriteFile(file, []byte(ca), 0o600))
 	return append([]string{"--bundle", "registry.site/vdo/drivers:1", "--vcenter", name, "--server", name + ".site",
@@ -268,7 +264,6 @@ func TestConfigureAddsEachVCenterToAFile(t *testing.T) {
 	file := siteFile{t, filepath.Join(t.TempDir(), "site.yaml")}
 	toWest := byAuthority(t, "west", west)
 	has := func(in *objects, objects int) {
-		t.Helper()
 		require.Len(t, in.all, objects)
 		for i, name := range []string{"east", "west"} {
 			require.Equal(t, name+".site", in.vcenters[i].Spec.VcIP)

@@ -42,7 +42,6 @@ const leaky = "login with " + canary + "\npull " + registryCanary + "\nconf " + 
 
 // kubelet makes a node whose kubelet answers so.
 func (s *shop) kubelet(answer http.HandlerFunc) *corev1.Node {
-	s.t.Helper()
 	server := httptest.NewTLSServer(answer)
 	s.t.Cleanup(server.Close)
 	at := server.Listener.Addr().(*net.TCPAddr)
@@ -81,12 +80,10 @@ func (s *shop) leaks() {
 }
 
 func (s *shop) create(o client.Object) {
-	s.t.Helper()
 	require.NoError(s.t, client.IgnoreAlreadyExists(s.k.Create(s.t.Context(), o)), o.GetName())
 }
 
 func unpacked(t *testing.T, name string) map[string]string {
-	t.Helper()
 	f := must.Have(os.Open(name))(t)
 	defer f.Close() //nolint:errcheck // only read
 	z := must.Have(gzip.NewReader(f))(t)
@@ -199,7 +196,6 @@ func TestSupportBundleNeedsACluster(t *testing.T) {
 }
 
 func (s *shop) kubeconfig(edit func(*clientcmdapi.Config)) string {
-	s.t.Helper()
 	c := must.Have(clientcmd.LoadFromFile(s.conf))(s.t)
 	edit(c)
 	file := filepath.Join(s.t.TempDir(), "kubeconfig")

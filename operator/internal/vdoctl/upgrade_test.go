@@ -33,7 +33,6 @@ type shop struct {
 }
 
 func newShop(t *testing.T) *shop {
-	t.Helper()
 	c := control(t)
 	k := clientOf(t, c)
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "vdo-"}}
@@ -49,13 +48,11 @@ type result struct {
 
 // is demands an exit code, and texts in what was printed, which it returns.
 func (r result) is(code int, texts ...string) string {
-	r.t.Helper()
 	require.Equal(r.t, code, r.code, r.out)
 	return r.has(texts...)
 }
 
 func (r result) has(texts ...string) string {
-	r.t.Helper()
 	for _, text := range texts {
 		require.Contains(r.t, r.out, text)
 	}
@@ -75,7 +72,6 @@ func vdoctl(t *testing.T, env []string, args ...string) result {
 
 // ended is the result of a program that has ended with an error, or none.
 func ended(t *testing.T, out string, err error) result {
-	t.Helper()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return result{t, out, exit.ExitCode()}
 	}
@@ -84,7 +80,6 @@ func ended(t *testing.T, out string, err error) result {
 }
 
 func fileOf(t *testing.T, name, text string) string {
-	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
@@ -128,7 +123,6 @@ func (s *shop) ok(args ...string) string {
 }
 
 func (s *shop) read(text string) []*unstructured.Unstructured {
-	s.t.Helper()
 	all, err := cluster.Objects([]byte(text))
 	require.NoError(s.t, err)
 	return all
@@ -139,14 +133,12 @@ func (s *shop) meta(name string) metav1.ObjectMeta {
 }
 
 func got[T client.Object](s *shop, x T) T {
-	s.t.Helper()
 	require.True(s.t, s.there(x), x.GetName())
 	return x
 }
 
 // add makes the resource of a vCenter, with the account of Secret vc.
 func (s *shop) add(name string, v *vcsim.VCenter, datacenters ...string) *v1alpha1.VsphereCloudConfig {
-	s.t.Helper()
 	out := &v1alpha1.VsphereCloudConfig{ObjectMeta: s.meta(name), Spec: v1alpha1.VsphereCloudConfigSpec{
 		VcIP: v.Host, Port: int32(v.Port), Credentials: "vc", Thumbprint: v.SHA256, Datacenters: datacenters}}
 	require.NoError(s.t, s.k.Create(s.t.Context(), out))
@@ -198,7 +190,6 @@ func (s *shop) upgraded() {
 
 // operator makes the operator's Deployment, with a pod that is ready.
 func (s *shop) operator() {
-	s.t.Helper()
 	labels := map[string]string{"app": "vdo-operator"}
 	d := &appsv1.Deployment{ObjectMeta: s.meta("vdo-operator"), Spec: appsv1.DeploymentSpec{
 		Selector: &metav1.LabelSelector{MatchLabels: labels},
@@ -211,7 +202,6 @@ func (s *shop) operator() {
 }
 
 func (s *shop) status(change func(*v1alpha1.VDOConfigStatus)) {
-	s.t.Helper()
 	v := s.config()
 	change(&v.Status)
 	v.Status.ObservedGeneration = v.Generation

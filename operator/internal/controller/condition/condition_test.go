@@ -238,7 +238,6 @@ type written struct {
 }
 
 func world(t *testing.T) *written {
-	t.Helper()
 	scheme := runtime.NewScheme()
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
 	obj := &v1alpha1.VsphereCloudConfig{ObjectMeta: metav1.ObjectMeta{Name: "vc", Namespace: "ns"}}
@@ -250,7 +249,6 @@ func world(t *testing.T) *written {
 
 // write writes what a pass came to; it tells whether anything was written, and the event, "" for none.
 func (w *written) write(edit func(*v1alpha1.VsphereCloudConfig)) (changed bool, reported string) {
-	w.t.Helper()
 	after := w.now.DeepCopy()
 	edit(after)
 	require.NoError(w.t, w.Write(w.t.Context(), w.now, after))

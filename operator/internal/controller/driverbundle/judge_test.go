@@ -27,7 +27,6 @@ import (
 )
 
 func release(t *testing.T, driver matrix.Driver, state matrix.State, low, high string) matrix.Release {
-	t.Helper()
 	r := matrix.Release{ReleaseID: matrix.ReleaseID{Driver: driver}, State: state}
 	r.Kubernetes.Min = must.Have(matrix.ParseMinor(low))(t)
 	if high != "" {

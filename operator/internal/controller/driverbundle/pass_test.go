@@ -291,7 +291,6 @@ func TestSerialsDoNotCountInAnotherRepository(t *testing.T) {
 
 // upgraded accepts two bundles, one after the other, of which the first was installed from.
 func upgraded(t *testing.T) (w *world, first, second image.Digest) {
-	t.Helper()
 	w = newWorld(t)
 	first = w.accepted(mirror.Bundle{Seed: 1, Serial: 5})
 	w.keeps = []string{w.at(first)}
@@ -350,7 +349,6 @@ func TestACopyIsRefusedAsTheMirrorsWouldBe(t *testing.T) {
 	w, first, second := upgraded(t)
 	_, strangers := mirror.NewKey(t)
 	refused := func(verified string, texts ...string) {
-		t.Helper()
 		b := w.pass(func(b *v1alpha1.DriverBundle) { b.Spec.AcceptOlder = first.String() })
 		requireIs(t, b, status(b, ready), verified, second, texts...)
 		require.NotEqual(t, good, status(b, ready))

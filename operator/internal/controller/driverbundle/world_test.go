@@ -55,7 +55,6 @@ func TestTheAccountsOfTheOperatorsAcceptBundles(t *testing.T) {
 			require.NoError(t, account.GrantIn(t.Context(), admin, s.ns))
 			run(t, own, admin, s.ns)
 			ready := func(want string) (b *v1alpha1.DriverBundle) {
-				t.Helper()
 				require.Eventually(t, func() bool {
 					b = s.get()
 					return status(b, v1alpha1.ConditionReady) == want && b.Status.ObservedGeneration == b.Generation
@@ -109,7 +108,6 @@ func TestTheAccountsOfTheOperatorsAcceptBundles(t *testing.T) {
 
 // run runs a manager with the controller until the test ends.
 func run(t *testing.T, own *rest.Config, admin client.Client, ns string) {
-	t.Helper()
 	several, uncached := true, []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}}
 	mgr, err := manager.New(own, manager.Options{
 		MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return admin.RESTMapper(), nil },
@@ -165,18 +163,15 @@ func (s *site) named(name string) metav1.ObjectMeta {
 }
 
 func (s *site) create(o client.Object) {
-	s.t.Helper()
 	require.NoError(s.t, s.Create(s.t.Context(), o))
 }
 
 func (s *site) read(o client.Object, name string) {
-	s.t.Helper()
 	require.NoError(s.t, s.Get(s.t.Context(), client.ObjectKey{Namespace: s.ns, Name: name}, o))
 }
 
 // put makes a ConfigMap hold keys and values alone.
 func (s *site) put(name string, keysAndValues ...string) {
-	s.t.Helper()
 	c := &corev1.ConfigMap{ObjectMeta: s.named(name)}
 	err := s.Get(s.t.Context(), client.ObjectKeyFromObject(c), c)
 	c.Data = map[string]string{}
@@ -208,7 +203,6 @@ func (s *site) get() *v1alpha1.DriverBundle {
 
 // publish pushes a bundle under tag 1 and has it signed by keys.
 func (s *site) publish(b mirror.Bundle, by ...*trust.Signer) image.Digest {
-	s.t.Helper()
 	root := s.repo.Push(s.t, "building", b)
 	for _, k := range by {
 		s.repo.Sign(s.t, root, k)
@@ -223,7 +217,6 @@ func (s *site) at(d image.Digest) string { return s.reg.Host + "/vdo/drivers@" +
 
 // parts are those of copies, or of the copy of one digest.
 func (s *site) parts(of ...image.Digest) []corev1.ConfigMap {
-	s.t.Helper()
 	opts := []client.ListOption{client.InNamespace(s.ns), client.HasLabels{"vdo.vmware.com/copy"}}
 	for _, d := range of {
 		opts = append(opts, client.MatchingLabels{"vdo.vmware.com/digest": d.Hex()[:63]})
@@ -259,7 +252,6 @@ func (w *world) restart() {
 
 // pass makes a change, and a pass over the DriverBundle as it is then.
 func (w *world) pass(change ...func(*v1alpha1.DriverBundle)) *v1alpha1.DriverBundle {
-	w.t.Helper()
 	b := w.get()
 	for _, f := range change {
 		f(b)
@@ -282,7 +274,6 @@ func (w *world) pass(change ...func(*v1alpha1.DriverBundle)) *v1alpha1.DriverBun
 
 // accepted publishes a good bundle, and accepts it.
 func (w *world) accepted(b mirror.Bundle) image.Digest {
-	w.t.Helper()
 	root := w.publish(b, w.key)
 	w.bundle()
 	is := w.pass()
@@ -304,7 +295,6 @@ func message(b *v1alpha1.DriverBundle, typ string) string {
 
 // requireIs requires Ready and Verified, the digest, and texts of Ready's message.
 func requireIs(t *testing.T, b *v1alpha1.DriverBundle, ready, verified string, digest image.Digest, texts ...string) {
-	t.Helper()
 	says := message(b, v1alpha1.ConditionReady)
 	require.Equal(t, []string{ready, verified, digest.String()}, []string{
 		status(b, v1alpha1.ConditionReady), status(b, v1alpha1.ConditionVerified), b.Status.Digest,

@@ -83,7 +83,6 @@ type site struct {
 }
 
 func start(t *testing.T, answer func(string, func(error) error) preflight.VCenter) *site {
-	t.Helper()
 	s := &site{tried: make(chan string, 100), answer: answer}
 	objects := []client.Object{
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "creds", UID: "s", Annotations: map[string]string{credentials.EndsAnnotation: "vdo@site 2020-01-01"}}, Data: map[string][]byte{"username": []byte("vdo@site"), "password": []byte("canary")}}}
@@ -113,7 +112,6 @@ func start(t *testing.T, answer func(string, func(error) error) preflight.VCente
 
 // letIn notes that vCenters let in what is in the Secret.
 func (s *site) letIn(t *testing.T, names ...string) {
-	t.Helper()
 	for _, name := range names {
 		var v v1alpha1.VsphereCloudConfig
 		require.NoError(t, s.api.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: name}, &v))
@@ -126,7 +124,6 @@ func (s *site) letIn(t *testing.T, names ...string) {
 
 // ask asks until there is an answer to this question.
 func (s *site) ask(t *testing.T, id string) []preflight.Result {
-	t.Helper()
 	q := preflight.Question{Of: types.NamespacedName{Namespace: "ns", Name: "site"}, ID: id, Spec: spec()}
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		if a := s.Look(q); a != nil && a.Question == id {

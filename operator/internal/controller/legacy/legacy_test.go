@@ -81,7 +81,6 @@ type objects = []client.Object
 
 // reconciled is what becomes of objects, with the events.
 func reconciled(t *testing.T, objects ...client.Object) (api client.Client, reported events) {
-	t.Helper()
 	api = fake.NewClientBuilder().WithScheme(cluster.Scheme()).WithObjects(objects...).Build()
 	r := &legacy.Reconciler{Reader: api, Client: api, Recorder: &reported}
 	for range 2 { // the second one changes nothing

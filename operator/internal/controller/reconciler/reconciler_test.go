@@ -65,7 +65,6 @@ type world struct {
 }
 
 func start(t *testing.T, c controller, edit func(resource)) *world {
-	t.Helper()
 	scheme := runtime.NewScheme()
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
 	o := &v1alpha1.VsphereCloudConfig{ObjectMeta: metav1.ObjectMeta{Name: "vc", Namespace: "ns", UID: "u", Generation: 1}}
@@ -86,7 +85,6 @@ func (w *world) reconcile() (reconcile.Result, error) {
 }
 
 func (w *world) now() resource {
-	w.t.Helper()
 	o := &v1alpha1.VsphereCloudConfig{}
 	require.NoError(w.t, w.api.Get(w.t.Context(), w.key, o))
 	return o

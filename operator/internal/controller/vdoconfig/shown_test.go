@@ -114,7 +114,6 @@ func TestTheStatusIsBoundedWhateverHappens(t *testing.T) {
 }
 
 func testBound(t *testing.T, long string, limit int) {
-	t.Helper()
 	const nodes = 300                // more are counted
 	name := strings.Repeat("x", 250) // of a node, a resource, a repository
 	p := siteOf(t, "", "")
@@ -180,7 +179,6 @@ func testBound(t *testing.T, long string, limit int) {
 // routed is the way of a site on Kubernetes 1.33 and vCenter 8.0.3, with the pair for it, to what is assumed, one line
 // for each thing that is done or lacks.
 func routed(t *testing.T, bundle string, a Assume) []string {
-	t.Helper()
 	s := siteOf(t, bundle, pair133)
 	upgrades, err := a.upgrades(&s.facts)
 	require.NoError(t, err)
@@ -321,7 +319,6 @@ func TestWhatTheNextUpgradesNeed(t *testing.T) {
 
 // requireBegin requires as many lines, each with its beginning.
 func requireBegin(t *testing.T, want, got []string) {
-	t.Helper()
 	require.Len(t, got, len(want), "%s", strings.Join(got, "\n"))
 	for i, begins := range want {
 		require.True(t, strings.HasPrefix(got[i], begins), "%q does not begin with %q", got[i], begins)

@@ -144,7 +144,6 @@ var carried = sync.OnceValues(func() (*matrix.Document, error) { return matrix.P
 
 // holding is a bundle with releases, as it was opened.
 func holding(t *testing.T, digest, releases string) *opened {
-	t.Helper()
 	read, err := carried()
 	require.NoError(t, err)
 	doc := *read

@@ -236,7 +236,6 @@ func (l *tries) check(ctx context.Context, q vcenter.Target) (vcenter.Report, er
 
 // secret writes the account, each time in a new version.
 func (l *tries) secret(password string) {
-	l.t.Helper()
 	var s corev1.Secret
 	require.NoError(l.t, l.api.Get(l.t.Context(), client.ObjectKey{Namespace: "ns", Name: "creds"}, &s))
 	s.Data = map[string][]byte{"username": []byte("u"), "password": []byte(password)}
@@ -245,7 +244,6 @@ func (l *tries) secret(password string) {
 }
 
 func (l *tries) get(name string) *v1alpha1.VsphereCloudConfig {
-	l.t.Helper()
 	v := &v1alpha1.VsphereCloudConfig{}
 	require.NoError(l.t, l.api.Get(l.t.Context(), client.ObjectKey{Namespace: "ns", Name: name}, v))
 	return v
@@ -253,7 +251,6 @@ func (l *tries) get(name string) *v1alpha1.VsphereCloudConfig {
 
 // pass is one over the newest state.
 func (l *tries) pass(name string) {
-	l.t.Helper()
 	v := l.get(name)
 	l.states = append(l.states, v.DeepCopy())
 	_, err := l.r.Reconcile(l.t.Context(), v)

@@ -17,7 +17,6 @@ import (
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func issue(t *testing.T, at time.Time) *webhookcert.Certificate {
-	t.Helper()
 	c, renewed, err := webhookcert.Ensure(nil, nil, at)
 	require.NoError(t, err)
 	require.True(t, renewed)
@@ -26,7 +25,6 @@ func issue(t *testing.T, at time.Time) *webhookcert.Certificate {
 
 // accepts verifies a server's certificate as the API server does: with the bundle alone, by the Service's name.
 func accepts(t *testing.T, bundle []byte, server *webhookcert.Certificate, at time.Time) error {
-	t.Helper()
 	pair, err := tls.X509KeyPair(server.Cert, server.Key)
 	require.NoError(t, err)
 	roots := x509.NewCertPool()
