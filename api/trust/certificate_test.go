@@ -146,8 +146,8 @@ func TestCertificatesThatDoNotCount(t *testing.T) {
 		{"its issuer revoked by serial", o.leaf, trust.CA{RevokedSerials: []string{o.issuer.Certificate.SerialNumber.Text(16)}}, nil, "revoked"},
 		{"the entry revoked", o.leaf, trust.CA{Entry: trust.Entry{Revoked: true}}, nil, "of the CA corp, revoked"},
 		{"the entry out of time", o.leaf, trust.CA{Entry: trust.Entry{NotAfter: now.Add(-time.Hour)}}, nil, "expired 2026-08-01T11"},
-		{"not yet valid", who(pki.Spec{Email: email, Usage: codeSigning, NotBefore: now.Add(time.Hour)}), trust.CA{}, nil,
-			"is not valid before 2026-08-01T13:00:00Z, and the clock here says 2026-08-01T12:00:00Z"},
+		{"not yet valid", who(pki.Spec{Email: email, Usage: codeSigning, NotBefore: now.Add(time.Hour)}), trust.CA{},
+			nil, "is not valid before 2026-08-01T13:00:00Z, and the clock here says 2026-08-01T12:00:00Z"},
 		{"another object identifier", o.leaf, trust.CA{ExtendedKeyUsage: "1.3.6.1.4.1.99999.1"}, nil, "did not issue for 1.3.6.1.4.1.99999.1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -145,3 +145,15 @@ func TestASplitThatFailsLeavesWhatItWouldReplace(t *testing.T) {
 	require.NoError(t, os.Remove(tar+".004"))
 	require.Equal(t, before, contents(t, filepath.Dir(path)))
 }
+
+// The parts that a resumed run will replace stay until it is complete.
+func TestPartsToBeReplacedStay(t *testing.T) {
+	s := store{path: filepath.Join(t.TempDir(), "b.tar"), o: Options{VolumeSize: 40_000, Recovery: 1}}
+	require.NoError(t, s.pull(t, bundles.New(t, bundles.Options{Seed: 98})))
+	s.o.Replace = true
+	for range 2 {
+		_, err := s.begin(t, bundles.New(t, bundles.Options{Seed: 99}))
+		require.NoError(t, err)
+	}
+	require.NoError(t, s.open(t).Damage(t.Context()))
+}

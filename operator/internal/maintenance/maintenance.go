@@ -11,7 +11,8 @@
 // So it can be stopped at any time, and a later run first continues with the nodes that were begun. It uncordons only
 // nodes that it cordoned. It works on one control plane node at a time. The other ready ones have to be a majority of
 // all and at least two. With fewer the cluster's state would have no majority while the node is off. The same holds for
-// nodes of etcd, which may be others. It checks that before a cordon and again directly before the shutdown of the guest, even if an earlier run began the work.
+// nodes of etcd, which may be others. It checks that before a cordon and again directly before the shutdown of the
+// guest, even if an earlier run began the work.
 //
 // The plan is a first read. The VM is read before each step, and again before the node is uncordoned, since others may
 // change it. Nodes that a Machine owns are refused.

@@ -480,7 +480,8 @@ func (w *world) nodeEvent(arg string) {
 func (w *world) driversVolumeEvent(arg string) {
 	if arg == "made" {
 		meta := metav1.ObjectMeta{Namespace: csiNamespace, Name: "vsphere-csi-cluster-id"}
-		err := w.Create(w.ctx, &corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{"clusterID": "made-by-the-driver"}})
+		id := &corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{"clusterID": "made-by-the-driver"}}
+		err := w.Create(w.ctx, id)
 		if apierrors.IsNotFound(err) {
 			return // no driver ran
 		}

@@ -333,9 +333,8 @@ const interval = 11 * time.Minute
 // from the VsphereCloudConfig by the third, and from the VDOConfig by the fourth. More while
 // the time of a rollout runs, of which an interval counts two minutes.
 func (w *world) peace(healed bool) {
-	rolls := func(v v1alpha1.VDOConfig) bool {
-		return slices.ContainsFunc(v.Status.Revisions, func(r v1alpha1.RevisionStatus) bool { return r.Outcome == "Progressing" })
-	}
+	goes := func(r v1alpha1.RevisionStatus) bool { return r.Outcome == "Progressing" }
+	rolls := func(v v1alpha1.VDOConfig) bool { return slices.ContainsFunc(v.Status.Revisions, goes) }
 	for i := 0; i < 4 || i < 12 && slices.ContainsFunc(w.configs(), rolls); i++ {
 		if !w.settle() {
 			writes, n := w.wire.written(0)

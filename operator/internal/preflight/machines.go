@@ -64,7 +64,7 @@ func diskLatency(_ *Snapshot, b behind) []found {
 		return nil
 	}
 	of := fmt.Sprintf("node %s, %s", b.node.Name, b.machine.DiskLatency)
-	return []found{{what: "disks of the control plane answer slowly", of: of}}
+	return []found{{what: "disks of the control plane or etcd answer slowly", of: of}}
 }
 
 // changeTracking finds VMs without changed block tracking, if other VMs of their vCenter have it. Switching it on loses

@@ -48,7 +48,8 @@ func TestJudge(t *testing.T) {
 	require.Equal(t, revision.Progressing, outcome(look(begin, 6*time.Hour, 7, rollout.Facts{})), "nobody looked")
 	require.Equal(t, revision.Progressing, outcome(look(begin, time.Minute, 600, rollout.Facts{ClockPaused: true})))
 	paused := look(begin, time.Minute, 1, rollout.Facts{ClockPaused: true})
-	require.Equal(t, paused, rollout.Judge(paused, rollout.Facts{Now: t0.Add(time.Hour), ClockPaused: true}), "it is written once")
+	later := rollout.Facts{Now: t0.Add(time.Hour), ClockPaused: true}
+	require.Equal(t, paused, rollout.Judge(paused, later), "it is written once")
 	between, at := begin, t0
 	for range 10 { // one look after half an hour in which something else was at fault
 		for range 30 {

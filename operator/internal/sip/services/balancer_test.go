@@ -284,7 +284,7 @@ func (s *site) pod(text string) *pod {
 type held struct{ *tls.Conn }
 
 func dial(address string) (held, error) {
-	conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
+	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", address, &tls.Config{InsecureSkipVerify: true})
 	return held{conn}, err
 }
 
