@@ -122,7 +122,7 @@ type Finding struct {
 	Reason  fault.Reason
 	Message string
 	Remedy  string
-	// Waiting is set for unfinished work; Rolling for that of a rollout while most of the pods serve, or of young nodes.
+	// Waiting is set for unfinished work; Rolling for that of young nodes, or of a rollout while most pods serve.
 	Waiting, Rolling bool
 	// Away is set if it concerns only nodes that are not ready.
 	Away bool

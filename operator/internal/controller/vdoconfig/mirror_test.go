@@ -72,7 +72,8 @@ func TestWhichLoginPodsHave(t *testing.T) {
 		}
 		if c.refers {
 			by := corev1.PodSpec{ImagePullSecrets: []corev1.LocalObjectReference{{Name: render.PullSecret}}}
-			g.observed.DaemonSets = []appsv1.DaemonSet{{Spec: appsv1.DaemonSetSpec{Template: corev1.PodTemplateSpec{Spec: by}}}}
+			of := corev1.PodTemplateSpec{Spec: by}
+			g.observed.DaemonSets = []appsv1.DaemonSet{{Spec: appsv1.DaemonSetSpec{Template: of}}}
 		}
 		if g.bundle.source.Status.VerifiedLogin = c.verified; c.edit != nil {
 			c.edit(g.bundle.source)
