@@ -60,8 +60,13 @@ func duplicates(s *Snapshot) (out []found) {
 
 func nodeVMs(s *Snapshot) []found {
 	all, unread := s.machines(), len(s.readable()) < len(s.VCenters)
+	named := map[string][]string{}
+	for i := range s.Cluster.Nodes {
+		id := strings.ToLower(s.Cluster.Nodes[i].UUID)
+		named[id] = append(named[id], s.Cluster.Nodes[i].Name)
+	}
 	out := nodes(func(_ *Snapshot, n *Node) found {
-		switch list := all[n.Name]; {
+		switch list, same := all[n.Name], named[strings.ToLower(n.UUID)]; {
 		case len(list) == 0 && unread:
 			return found{action: Warn, what: "no VM in the vCenters that could be read: it may be in another one"}
 		case len(list) == 0:
@@ -73,6 +78,9 @@ func nodeVMs(s *Snapshot) []found {
 			}
 			return found{of: fault.Few(paths, 3), what: "several VMs with the node's UUID or name",
 				remedy: "find the clones: `govc vm.info PATH`; rename them, or unregister those that are powered off"}
+		case n.UUID != "" && len(same) > 1:
+			return found{action: Warn, of: fault.Few(same, 3), what: "several nodes with one UUID, whose volumes get mixed up",
+				remedy: "delete the Node that no longer exists; else give the clone's VM a UUID of its own"}
 		}
 		return found{}
 	})(s)

@@ -151,6 +151,8 @@ var failing = []struct {
 		s.VCenters[0].Machines[2].UUID = "other"
 		s.VCenters[0].Machines = append(s.VCenters[0].Machines, s.VCenters[0].Machines[2])
 	}, "node-vm", preflight.BlockInstall, []string{"node-2 (/dc/k8s/node-2", "several VMs"}},
+	{"two nodes of one VM", func(s *preflight.Snapshot) { s.Cluster.Nodes[2].UUID = s.Cluster.Nodes[1].UUID },
+		"node-vm", preflight.Warn, []string{"node-1", "node-2", "several nodes", "a UUID of its own"}},
 	{"a vCenter that cannot be asked may have the VM", func(s *preflight.Snapshot) {
 		s.VCenters[0].Machines = s.VCenters[0].Machines[:2]
 		s.VCenters = append(s.VCenters, preflight.VCenter{Name: "west", UsedByCSI: true, Err: errors.New("connection refused")})

@@ -102,7 +102,7 @@ func checks() []check {
 		},
 		{
 			id: "node-vm", worst: BlockInstall, when: machinesKnown, run: nodeVMs,
-			reads: "config.uuid and guest.hostName of all VMs", fails: "a node has no VM in a driver's vCenters, or several, by UUID or name",
+			reads: "config.uuid and guest.hostName of all VMs", fails: "a node has no VM in a driver's vCenters, or several, by UUID or name; nodes share one",
 			why:    "the cloud provider and the storage driver know a node by its VM; without it nothing is attached, and the node may be deleted",
 			remedy: "compare `kubectl get node {} -o jsonpath='{.status.nodeInfo.systemUUID}'` with `govc vm.info -vm.uuid`; correct spec.datacenters, or give the account ReadOnly on the VM and what it is in",
 			source: "cloud-provider-vsphere pkg/cloudprovider/vsphere/nodemanager.go; vsphere-problem-detector pkg/check/nodes.go",
