@@ -225,6 +225,9 @@ func (o *Observed) away(w Workload) (a away) {
 			absent, pods[n.Name] = append(absent, n), nil
 		}
 	}
+	if len(absent) == 0 {
+		return a
+	}
 	for p := range o.podsOf(w) {
 		if on, isAbsent := pods[nodeOf(p)]; isAbsent {
 			pods[nodeOf(p)] = append(on, p)
