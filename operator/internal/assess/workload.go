@@ -219,20 +219,12 @@ func mayBreak(p *corev1.Pod, n *corev1.Node) bool {
 // they got the new pod, they count as ready. Otherwise a release that breaks nodes would break all.
 func (o *Observed) away(w Workload) (a away) {
 	var absent []*corev1.Node
-	pods := map[string][]*corev1.Pod{} // on these
 	for _, n := range o.Nodes {
 		if w.Kind == "DaemonSet" && (!ready(n) || o.young(n)) {
-			absent, pods[n.Name] = append(absent, n), nil
+			absent = append(absent, n)
 		}
 	}
-	if len(absent) == 0 {
-		return a
-	}
-	for p := range o.podsOf(w) {
-		if on, isAbsent := pods[nodeOf(p)]; isAbsent {
-			pods[nodeOf(p)] = append(on, p)
-		}
-	}
+	pods := o.podsOn(absent, w)
 	absent = slices.DeleteFunc(absent, func(n *corev1.Node) bool {
 		on := pods[n.Name]
 		return len(on) == 0 || ready(n) && slices.ContainsFunc(on, podReady)
@@ -267,6 +259,23 @@ func (o *Observed) away(w Workload) (a away) {
 	slices.Sort(a.nodes)
 	slices.Sort(a.late)
 	return a
+}
+
+// podsOn returns a workload's pods on some nodes.
+func (o *Observed) podsOn(nodes []*corev1.Node, w Workload) map[string][]*corev1.Pod {
+	pods := map[string][]*corev1.Pod{}
+	for _, n := range nodes {
+		pods[n.Name] = nil
+	}
+	if len(nodes) == 0 {
+		return pods
+	}
+	for p := range o.podsOf(w) {
+		if on, is := pods[nodeOf(p)]; is {
+			pods[nodeOf(p)] = append(on, p)
+		}
+	}
+	return pods
 }
 
 // podGeneration is the label with the number of a pod's template; the DaemonSet has the current number as an
