@@ -233,7 +233,7 @@ func (w *world) stopPod(key types.NamespacedName) {
 // bringPod starts a pod again where its template changed, and writes its status.
 func (w *world) bringPod(x workload, key types.NamespacedName, place string, was, is podState) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: x.template.Labels}}
-	if was.template != is.template {
+	if was.template != is.template || apierrors.IsNotFound(w.Get(w.ctx, key, pod)) {
 		w.stopPod(key)
 		if _, ok := w.nodes[place]; ok {
 			pod.Spec.NodeName = place
@@ -246,8 +246,6 @@ func (w *world) bringPod(x workload, key types.NamespacedName, place string, was
 		}
 		pod.Spec.Containers = []corev1.Container{{Name: "c", Image: "x"}}
 		w.must(w.Create(w.ctx, pod))
-	} else {
-		w.must(w.Get(w.ctx, key, pod))
 	}
 	pod.Status.Phase = corev1.PodRunning
 	status := corev1.ContainerStatus{Name: "c", Image: "x", ImageID: "x"}
