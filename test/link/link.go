@@ -15,8 +15,6 @@ import (
 	"net"
 	"sync"
 	"time"
-
-	"golang.org/x/time/rate"
 )
 
 // Options say how slow the link is. Zero is as fast as the machine.
@@ -41,7 +39,7 @@ type Link struct {
 	listener net.Listener
 	cancel   context.CancelFunc
 	running  sync.WaitGroup
-	up, down *rate.Limiter // of the bytes in each direction
+	up, down lane
 }
 
 // New relays a free loopback port to an address until Close.
@@ -51,15 +49,7 @@ func New(to string, o Options) (*Link, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	bytes, burst := rate.Inf, chunk
-	if o.BitsPerSecond > 0 {
-		bytes = rate.Limit(o.BitsPerSecond / 8)
-		burst = max(burst, int(float64(bytes)*slip.Seconds()))
-	}
-	l := &Link{
-		Host: listener.Addr().String(), to: to, o: o, listener: listener, cancel: cancel,
-		up: rate.NewLimiter(bytes, burst), down: rate.NewLimiter(bytes, burst),
-	}
+	l := &Link{Host: listener.Addr().String(), to: to, o: o, listener: listener, cancel: cancel}
 	l.running.Go(func() { l.accept(ctx) })
 	return l, nil
 }
@@ -95,9 +85,30 @@ func (l *Link) relay(ctx context.Context, client net.Conn) {
 	defer stop()
 	sleep(ctx, time.Now().Add(l.o.RoundTrip)) // the handshake
 	var both sync.WaitGroup
-	both.Go(func() { l.carry(ctx, l.up, server, client) })
-	both.Go(func() { l.carry(ctx, l.down, client, server) })
+	both.Go(func() { l.carry(ctx, &l.up, server, client) })
+	both.Go(func() { l.carry(ctx, &l.down, client, server) })
 	both.Wait()
+}
+
+// A lane is one direction, shared by all connections.
+type lane struct {
+	mu   sync.Mutex
+	free time.Time // when the last accepted bytes have left
+}
+
+// take returns when n more bytes have left.
+func (l *lane) take(n int, bitsPerSecond float64) time.Time {
+	now := time.Now()
+	if bitsPerSecond <= 0 {
+		return now
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if earliest := now.Add(-slip); l.free.Before(earliest) {
+		l.free = earliest
+	}
+	l.free = l.free.Add(time.Duration(float64(n) * 8 / bitsPerSecond * float64(time.Second)))
+	return l.free
 }
 
 type parcel struct {
@@ -105,16 +116,20 @@ type parcel struct {
 	at   time.Time // of arrival
 }
 
+var chunks = sync.Pool{New: func() any { b := make([]byte, chunk); return &b }}
+
 // carry moves one direction of a connection until it ends.
-func (l *Link) carry(ctx context.Context, by *rate.Limiter, to, from net.Conn) {
+func (l *Link) carry(ctx context.Context, by *lane, to, from net.Conn) {
 	under := make(chan parcel, window/chunk)
 	var arriving sync.WaitGroup
 	arriving.Go(func() { l.deliver(ctx, to, from, under) })
 	for {
-		b := make([]byte, chunk)
+		b := *chunks.Get().(*[]byte)
 		n, err := from.Read(b)
-		if n > 0 && by.WaitN(ctx, n) == nil {
-			under <- parcel{b[:n], time.Now().Add(l.o.RoundTrip / 2)}
+		if n > 0 {
+			left := by.take(n, l.o.BitsPerSecond)
+			sleep(ctx, left)
+			under <- parcel{b[:n], left.Add(l.o.RoundTrip / 2)}
 		}
 		if err != nil {
 			break
@@ -135,6 +150,8 @@ func (l *Link) deliver(ctx context.Context, to, from net.Conn, under <-chan parc
 				_ = from.Close()
 			}
 		}
+		full := p.data[:cap(p.data)]
+		chunks.Put(&full)
 	}
 	if tcp, ok := to.(*net.TCPConn); ok {
 		_ = tcp.CloseWrite()
