@@ -206,9 +206,12 @@ func (w *world) after(which string, key types.NamespacedName) {
 		return
 	}
 	w.whatIsWantedIsNotRemoved()
+	if w.amid {
+		return // the next pass can see it
+	}
 	w.podsAreReplacedForACause()
 	for _, v := range w.configs() {
-		if v.Name == key.Name && !w.amid {
+		if v.Name == key.Name {
 			w.statusIsTrue(&v)
 		}
 	}
