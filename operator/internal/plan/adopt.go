@@ -343,7 +343,21 @@ func (in *Input) removals(desired map[inventory.Key]bool) []Step {
 		drivers := slices.Index(reverse, a.Driver) - slices.Index(reverse, b.Driver)
 		return cmp.Or(wave(a)-wave(b), drivers, a.Compare(b.Key))
 	})
+	keepSources(steps)
 	return steps
+}
+
+// keepSources keeps what pods that stay need for their images: the login in their namespace, which is recorded with
+// the first driver there, and the mirror set, by which nodes find them.
+func keepSources(steps []Step) {
+	for i, s := range steps {
+		for _, w := range steps {
+			if s.Action == Prune && (s.Name == render.PullSecret && s.Namespace == w.Namespace || s.Driver == drivers.MirrorSet) &&
+				slices.Contains(order[1], w.Kind) && (w.Action == Keep || w.Action == Forget) {
+				steps[i].Action, steps[i].Reason = w.Action, "pods that stay need it for their images"
+			}
+		}
+	}
 }
 
 func (in *Input) removal(e inventory.Entry) Step {
@@ -391,21 +405,7 @@ type Retention struct {
 // Removal plans the removal of everything in an inventory, in order. retained says which drivers keep objects.
 func Removal(inv inventory.Inventory, live Live, refused map[inventory.Key]error, retained map[matrix.Driver]Retention) Plan {
 	in := Input{Inventory: inv, Live: live, Refused: refused, Retained: retained}
-	p := Plan{Steps: in.removals(nil)}
-	p.keepMirrors()
-	return p
-}
-
-// keepMirrors keeps the mirror set if pods of a driver stay: nodes find their images by it.
-func (p Plan) keepMirrors() {
-	stays := slices.ContainsFunc(p.Steps, func(s Step) bool {
-		return slices.Contains(order[1], s.Kind) && (s.Action == Keep || s.Action == Forget)
-	})
-	for i, s := range p.Steps {
-		if stays && s.Driver == drivers.MirrorSet && s.Action == Prune {
-			p.Steps[i].Action, p.Steps[i].Reason = Forget, "the nodes find images of pods that stay by it"
-		}
-	}
+	return Plan{Steps: in.removals(nil)}
 }
 
 // NextWave returns the prunes to do now: those of the first wave in order that has any. The caller waits for them

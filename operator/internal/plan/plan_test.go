@@ -391,8 +391,8 @@ func removed(t *testing.T, inv inventory.Inventory, live plan.Live, retained map
 	}
 }
 
-// The network goes after everything else, since what removes the rest needs it; where it stays, so does the mirror set,
-// by which nodes find the images of pods.
+// The network goes after everything else, since what removes the rest needs it; where it stays, so do the mirror set
+// and the login beside it, by which nodes get the images of pods.
 func TestRemovalGoesInWavesWebhooksFirstAndLeavesNamespaces(t *testing.T) {
 	all := []inventory.Entry{
 		entry("", "Namespace", "", "made", matrix.CSI), entry("", "Namespace", "", "there-before", matrix.CSI),
@@ -404,13 +404,14 @@ func TestRemovalGoesInWavesWebhooksFirstAndLeavesNamespaces(t *testing.T) {
 		entry("apiextensions.k8s.io", "CustomResourceDefinition", "", "crd", matrix.SnapshotController),
 		entry("config.openshift.io", "ImageDigestMirrorSet", "", "m", drivers.MirrorSet),
 		entry("apps", "DaemonSet", "kube-system", "antrea", matrix.CNI), entry("", "ServiceAccount", "kube-system", "antrea", matrix.CNI),
+		entry("", "Secret", "kube-system", render.PullSecret, matrix.CPI),
 		entry("admissionregistration.k8s.io", "ValidatingWebhookConfiguration", "", "antrea", matrix.CNI),
 	}
 	inv, live := inventory.Of(all...), liveOf(all...)
 	waves := [][]string{
 		{"ValidatingWebhookConfiguration w"},
 		{"Deployment made/csi", "DaemonSet kube-system/cpi"},
-		{"Secret made/pull"},
+		{"Secret made/pull", "Secret kube-system/vdo-registry-pull"},
 		{"CSIDriver d"},
 		{"ClusterRoleBinding b"},
 		{"ClusterRole r"},
@@ -424,6 +425,7 @@ func TestRemovalGoesInWavesWebhooksFirstAndLeavesNamespaces(t *testing.T) {
 		require.Contains(t, live, e.Key, "others may have objects in it")
 	}
 	stays := map[matrix.Driver]plan.Retention{matrix.CNI: {Action: plan.Forget, Reason: "stays"}}
+	waves[2] = waves[2][:1]
 	require.Equal(t, waves[:7], removed(t, inv, liveOf(all...), stays))
 }
 
