@@ -284,13 +284,17 @@ func (w *world) loginsAreBounded() {
 	}
 }
 
-// whatIsWantedIsNotRemoved: the operator deletes nothing of a driver that was there and is wanted.
+// whatIsWantedIsNotRemoved: the operator deletes nothing of a driver that was there and is wanted. A VDOConfig that is
+// deleted takes along what it installed, also where another one waits to be active.
 func (w *world) whatIsWantedIsNotRemoved() {
 	writes, n := w.wire.written(w.audited)
 	w.audited = n
 	now := w.configs()
+	goes := slices.ContainsFunc(w.was, func(v v1alpha1.VDOConfig) bool {
+		return !v.DeletionTimestamp.IsZero() && v.Status.Bundle != ""
+	})
 	for _, x := range writes {
-		if x.method != "DELETE" {
+		if x.method != "DELETE" || goes {
 			continue
 		}
 		for driver, ids := range essentials {
