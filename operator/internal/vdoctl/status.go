@@ -281,7 +281,7 @@ func (o *statusOptions) table(l *lines, r statusReport) {
 	add := func(object string, ready any, reason, message string) {
 		switch {
 		case !o.prose:
-			message = cut(message, most)
+			message = cut(strings.ReplaceAll(message, "\n", "; "), most) // several faults
 		case ready != true && reason != "":
 			message = "see below"
 		}

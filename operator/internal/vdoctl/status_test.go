@@ -183,11 +183,11 @@ func TestStatusIsATable(t *testing.T) {
 	s := newInstalled()
 	s.vcenter.Status.Conditions = []metav1.Condition{condition("Ready", "False", "Unauthorized", "the vCenter refuses")}
 	long := strings.Repeat("controller not ready, ", 10)
-	s.config.Status.Conditions = []metav1.Condition{condition("CSIReady", "False", "Unhealthy", long+"end")}
+	s.config.Status.Conditions = []metav1.Condition{condition("CSIReady", "False", "Unhealthy", long+"end\nanother")}
 	var out bytes.Buffer
 	require.Equal(t, &resultError{code: 8}, statusTo(&out).show(t.Context(), s.client(t)))
 	for _, row := range []string{`NAME +READY +REASON +MESSAGE`, `VsphereCloudConfig/east +false +Unauthorized +the vCenter refuses`,
-		`VDOConfig/vdo +false +Unhealthy +CSIReady: ` + long + `end`, `driver/csi +true +- +3.5.1`} {
+		`VDOConfig/vdo +false +Unhealthy +CSIReady: ` + long + `end; another`, `driver/csi +true +- +3.5.1`} {
 		require.Regexp(t, `(?m)^`+row+`$`, out.String())
 	}
 
