@@ -345,7 +345,7 @@ func TestTheGroupThatWasChangedLastGoesBack(t *testing.T) {
 	to = must.Have(revisionToGoBackTo(v, "new/vdo", ""))(t)
 	require.Equal(t, "cpi-1", to.Name, "the registry moved after cpi-2")
 	_, err := revisionToGoBackTo(v, "other/vdo", "")
-	require.ErrorContains(t, err, "name one, since none is from the accepted bundle's repository: csi-3, cpi-1, cpi-2")
+	require.ErrorContains(t, err, "none is from the accepted bundle's repository, so name one of these: csi-3, cpi-1, cpi-2")
 }
 
 // The operator may write a status while a person answers; what someone else changes of the same is

@@ -522,7 +522,7 @@ func revisionToGoBackTo(config *v1alpha1.VDOConfig, repository, name string) (v1
 	case len(healthy) == 0:
 		why = "there is no earlier healthy revision"
 	case name == "":
-		why = "name one, since none is from the accepted bundle's repository: " + strings.Join(healthy, ", ")
+		why = "none is from the accepted bundle's repository, so name one of these: " + strings.Join(healthy, ", ")
 	}
 	return last, fault.Errorf(fault.NotFound, "go back to", cmp.Or(name, "an earlier one"),
 		"see `vdoctl upgrade list`", "%s", why)
