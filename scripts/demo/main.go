@@ -24,6 +24,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-logr/logr"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/shell"
@@ -43,6 +46,7 @@ func main() {
 	d := &demo{keep: os.Getenv("KEEP") != "", sip: os.Getenv("SIP") != "", dir: dir}
 	_ = os.Setenv("TMPDIR", d.path("tmp")) // of all its programs
 	log.SetOutput(io.Discard)              // what servers say of clients that leave
+	ctrllog.SetLogger(logr.Discard())      // else it prints a stack trace after 30 seconds
 	if err = d.run(ctx); ctx.Err() != nil && (!d.kept || err != nil) {
 		err = errors.Join(errInterrupted, err)
 	}
