@@ -72,7 +72,7 @@ func (d *demo) awaitRest(ctx context.Context) error {
 func (d *demo) hosts() {
 	d.connected = &shell.Shell{
 		Dir: d.path("connected"), Path: []string{binDir()}, Echo: command,
-		Env: []string{"COSIGN_PASSWORD=a-password-for-the-demo", "HOME=" + d.path("connected"), "DOCKER_CONFIG=" + d.path("connected")},
+		Env: []string{"VDO_KEY_PASSWORD=a-password-for-the-demo", "HOME=" + d.path("connected"), "DOCKER_CONFIG=" + d.path("connected")},
 	}
 	d.isolated = &shell.Shell{
 		Dir: d.path("site"), Path: []string{binDir()}, Echo: command,

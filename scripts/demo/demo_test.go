@@ -153,15 +153,20 @@ func TestKeptDemoEndsUnderItsClients(t *testing.T) {
 	case <-connected:
 	}
 
-	_, entering, found := strings.Cut(r.output(), "\n== To work in the site, as its administrator, paste into another terminal\n")
-	require.True(t, found)
-	entering, _, _ = strings.Cut(entering, "\n== ")
-	sh := exec.CommandContext(t.Context(), "/bin/sh", "-e")
-	sh.Dir, sh.Env = t.TempDir(), []string{"PATH=/usr/bin:/bin"}
-	sh.Stdin = strings.NewReader(entering + "\nvdoctl plan\n")
-	out, err := sh.CombinedOutput()
-	require.NoError(t, err, string(out))
-	require.Contains(t, string(out), "nothing blocks it")
+	for _, c := range []struct{ title, command, says string }{
+		{"in the site, as its administrator", "vdoctl plan", "nothing blocks it"},
+		{"on the connected host", "vdo-bundle lock -o first.yaml --k8s 1.33-1.34 --vsphere 8.0.3 $FLAGS", "4 releases, 11 images"},
+	} {
+		_, entering, found := strings.Cut(r.output(), "\n== To work "+c.title+", paste into another terminal\n")
+		require.True(t, found)
+		entering, _, _ = strings.Cut(entering, "\n== ")
+		sh := exec.CommandContext(t.Context(), "/bin/sh", "-e")
+		sh.Dir, sh.Env = t.TempDir(), []string{"PATH=/usr/bin:/bin"}
+		sh.Stdin = strings.NewReader(entering + "\n" + c.command + "\n")
+		out, err := sh.CombinedOutput()
+		require.NoError(t, err, string(out))
+		require.Contains(t, string(out), c.says)
+	}
 
 	r.interrupt()
 	r.leftNothing()

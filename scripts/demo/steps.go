@@ -26,7 +26,7 @@ import (
 //go:embed play *.yaml
 var files embed.FS
 
-var releases = []string{"cpi@1.33.1", "csi@3.5.1", "csi@3.7.3", "snapshot-controller@8.2.0"}
+var releases = []string{"cpi@1.33.1", "cpi@1.34.0", "csi@3.5.1", "csi@3.7.3", "snapshot-controller@8.2.0"}
 
 const namespace = "vmware-system-vdo"
 
