@@ -185,7 +185,7 @@ type clusterFlags struct {
 
 func (f *clusterFlags) bind(fl *pflag.FlagSet) {
 	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "`FILE` to reach the cluster with (default: KUBECONFIG, ~/.kube/config)")
-	fl.StringVar(&f.context, "context", "", "`NAME` of the context in it")
+	fl.StringVar(&f.context, "context", "", "`NAME` of the context in the kubeconfig")
 	fl.StringVarP(&f.namespace, "namespace", "n", operatorNamespace, "`NAMESPACE` of the operator and its resources")
 	fl.IntVarP(&f.trace.level, "v", "v", 0, "`LEVEL` of what is shown of requests, without secrets: 1 each one, 2 headers of answers too")
 }
