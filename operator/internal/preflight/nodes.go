@@ -42,7 +42,37 @@ func severalVCenters(s *Snapshot) (out []found) {
 		out = append(out, found{what: fmt.Sprintf("%d vCenters: the storage driver takes %d", n, maxVCenters),
 			remedy: "name fewer in spec.storageProvider.vsphereCloudConfigs"})
 	}
-	return append(out, duplicates(s)...)
+	if out = append(out, duplicates(s)...); n < 2 || len(out) > 0 {
+		return out
+	}
+	return sharedZones(s)
+}
+
+// sharedZones finds zones of nodes whose tags another vCenter has too: vsphere-csi-driver v3.7.3,
+// pkg/csi/service/common/topology.go, getVCForTopologySegments.
+func sharedZones(s *Snapshot) (out []found) {
+	attached := map[string]bool{} // vCenter and tag
+	for _, v := range s.readable() {
+		asked := s.Wants.asks(matrix.CSI, v)
+		for _, list := range v.Tagged {
+			for _, t := range list {
+				if slices.Contains(asked, t.Name) {
+					attached[v.Name+"/"+t.Tag] = true
+				}
+			}
+		}
+	}
+	for _, a := range s.areas() {
+		for _, v := range s.readable() {
+			lacks := func(tag string) bool { return !attached[v.Name+"/"+tag] }
+			if v != a.vcenter && len(a.tags) == len(s.Wants.Categories) && !slices.ContainsFunc(a.tags, lacks) {
+				out = append(out, found{on: v.Name, object: strings.Join(a.tags, "/"), action: Warn,
+					what:   "VsphereCloudConfig " + a.vcenter.Name + " has nodes with the same tags: the storage driver makes no volume in that zone",
+					remedy: "tag it as another zone: `vdoctl topology tag --vcenter NAME --username ADMIN --attach CATEGORY:TAG=PATH --replace`"})
+			}
+		}
+	}
+	return out
 }
 
 // duplicates finds vCenters that the storage driver has twice, under two names: render refuses them.
@@ -74,7 +104,7 @@ func nodeVMs(s *Snapshot) []found {
 		case several(list):
 			var paths []string
 			for _, b := range list {
-				paths = append(paths, b.vcenter.MachinePath(b.machine))
+				paths = append(paths, b.vcenter.MachinePath(b.machine)+" in "+b.vcenter.Name)
 			}
 			return found{of: fault.Few(paths, 3), what: "several VMs with the node's UUID or name",
 				remedy: "find the clones: `govc vm.info PATH`; rename them, or unregister those that are powered off"}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -151,6 +152,10 @@ var failing = []struct {
 		s.VCenters[0].Machines[2].UUID = "other"
 		s.VCenters[0].Machines = append(s.VCenters[0].Machines, s.VCenters[0].Machines[2])
 	}, "node-vm", preflight.BlockInstall, []string{"node-2 (/dc/k8s/node-2", "several VMs"}},
+	{"a VM in two vCenters", func(s *preflight.Snapshot) {
+		inWest(s)
+		s.VCenters[0].Machines = append(s.VCenters[0].Machines, s.VCenters[1].Machines[0])
+	}, "node-vm", preflight.BlockInstall, []string{"node-2 (/dc/k8s/node-2 in east, /dc/k8s/node-2 in west)"}},
 	{"two nodes of one VM", func(s *preflight.Snapshot) { s.Cluster.Nodes[2].UUID = s.Cluster.Nodes[1].UUID },
 		"node-vm", preflight.Warn, []string{"node-1", "node-2", "several nodes", "a UUID of its own"}},
 	{"a vCenter that cannot be asked may have the VM", func(s *preflight.Snapshot) {
@@ -247,6 +252,11 @@ var failing = []struct {
 		s.VCenters = append(s.VCenters, s.VCenters[0])
 		s.VCenters[1].Name, s.VCenters[1].Server = "other", "alias.site"
 	}, "topology-vcenters", preflight.BlockInstall, []string{"VsphereCloudConfig east too", "by host, not by port"}},
+	{"a zone in two vCenters", func(s *preflight.Snapshot) {
+		inWest(s)
+		s.VCenters[0].Tagged[ref("Folder", "hosts")] = s.VCenters[1].Tagged[ref("HostSystem", "h2")]
+	}, "topology-vcenters", preflight.Warn,
+		[]string{"north/b", "VsphereCloudConfig west has nodes", "vdoctl topology tag --vcenter east "}},
 
 	{"no datastore in common", oneHostSees(), "datastore-shared", preflight.Warn, []string{"no supported datastore is seen by all hosts"}},
 	{"none in common, and all hosts are in maintenance", oneHostSees("h1", "h2"), "datastore-shared", preflight.Warn, []string{"no supported datastore is seen by all hosts"}},
@@ -278,7 +288,7 @@ var failing = []struct {
 	{"a node that the storage driver labeled in another zone", func(s *preflight.Snapshot) {
 		s.Cluster.Nodes[2].Zones[csiZone] = "a"
 	}, "topology-tag", preflight.Warn,
-		[]string{"/dc/c/esx2 (node node-2: " + csiZone + "=a, tag b)", "vdoctl topology tag"}},
+		[]string{"/dc/c/esx2 (node node-2: " + csiZone + "=a, tag b)", "vdoctl topology tag --vcenter east "}},
 	{"a node that joined before topology was configured", func(s *preflight.Snapshot) {
 		s.Cluster.Nodes[0].Uninitialized, s.Cluster.Nodes[0].Zones = true, nil // it gets them later
 		delete(s.Cluster.Nodes[2].Zones, newZone)
@@ -408,6 +418,17 @@ func zoneOn(kind, value, tag string) func(*preflight.Snapshot) {
 	}
 }
 
+// inWest has the last node and its zone in a second vCenter.
+func inWest(s *preflight.Snapshot) {
+	east := &s.VCenters[0]
+	west := *east
+	west.Name, west.Machines, west.Tagged = "west", slices.Clone(west.Machines[2:]), maps.Clone(west.Tagged)
+	east.Machines = east.Machines[:2]
+	delete(east.Tagged, ref("HostSystem", "h2"))
+	delete(west.Tagged, ref("HostSystem", "h1"))
+	s.VCenters = append(s.VCenters, west)
+}
+
 // oneHostSees has a datastore that the first host alone sees, and hosts in maintenance.
 func oneHostSees(inMaintenance ...string) func(*preflight.Snapshot) {
 	return func(s *preflight.Snapshot) {
@@ -462,15 +483,12 @@ func TestWhatLooksLikeAFindingPasses(t *testing.T) {
 		"a datastore of one of several vCenters": func(s *preflight.Snapshot) {
 			s.Cluster.StorageClasses[0].Policy = ""
 			west := s.VCenters[0]
-			west.Name, west.Machines, west.Datastores = "west", nil, nil
+			west.Name, west.Machines, west.Datastores, west.Tagged = "west", nil, nil, nil
 			s.VCenters = append(s.VCenters, west)
 		},
 		"changed block tracking is on in another vCenter": func(s *preflight.Snapshot) {
-			west := s.VCenters[0]
-			west.Name, west.Machines = "west", slices.Clone(west.Machines[2:])
-			west.Machines[0].ChangeTracking = true
-			s.VCenters[0].Machines = s.VCenters[0].Machines[:2]
-			s.VCenters = append(s.VCenters, west)
+			inWest(s)
+			s.VCenters[1].Machines[0].ChangeTracking = true
 		},
 		"a user name without a domain, before CSI 3.1": func(s *preflight.Snapshot) {
 			s.VCenters[0].Username, s.Wants.CSIVersion = "vdo", "3.0.3"

@@ -389,7 +389,7 @@ func tags(s *Snapshot, b behind) (out []found) {
 				case l.Tag != "" && label != "" && label != l.Tag:
 					f.action, f.of = Warn, fmt.Sprintf("node %s: %s=%s, tag %s", b.node.Name, key, label, l.Tag)
 					f.what = "the host has another tag than the node's label, which is written once"
-					f.remedy = "move the VM back, or attach the former tag: `vdoctl topology tag --username ADMIN --attach CATEGORY:TAG={} --replace`. A new zone needs new nodes, since volumes keep theirs"
+					f.remedy = "move the VM back, or attach the former tag: `vdoctl topology tag --vcenter NAME --username ADMIN --attach CATEGORY:TAG={} --replace`. A new zone needs new nodes, since volumes keep theirs"
 				case d == matrix.CPI && l.Tag != "" && label == "" && b.node.ProviderID != "" && !b.node.Uninitialized:
 					f.action, f.of = Warn, fmt.Sprintf("node %s: no %s, tag %s", b.node.Name, key, l.Tag)
 					f.what = "the node joined before topology was configured, and the cloud provider labels only nodes that join"

@@ -23,8 +23,8 @@ func checks() []check {
 		{
 			id: "topology-vcenters", worst: BlockInstall, of: matrix.CSI, stops: true,
 			when: anyVCenter, run: severalVCenters,
-			reads: "vsphereCloudConfigs, topologyCategories", fails: "several vCenters have no categories, are more than five, or one is there twice",
-			why:    "the storage driver ends at its start otherwise",
+			reads: "vsphereCloudConfigs, topologyCategories", fails: "several vCenters have no categories, are more than five, or one is there twice; a warning: a zone in two",
+			why:    "the storage driver ends at its start otherwise, or does not know in which vCenter a zone is",
 			remedy: "name the tag categories of regions and zones in spec.storageProvider.topologyCategories",
 			source: "vsphere-csi-driver pkg/common/config/config.go",
 		},
