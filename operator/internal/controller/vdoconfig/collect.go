@@ -284,15 +284,15 @@ func (p *pass) identify(ctx context.Context) error {
 		return nil
 	case foreign != "":
 		record := p.name.Namespace + "/" + inventory.VDOConfigs.ConfigMap(p.name.Name)
-		confirm, first := fmt.Sprintf("set spec.storageProvider.clusterID: %q", foreign), ""
+		confirm := fmt.Sprintf("set spec.storageProvider.clusterID: %q", foreign)
 		if p.wasSet(foreign) {
-			confirm, first = "delete ConfigMap "+record, "take spec.storageProvider.clusterID out, then "
+			confirm = "delete ConfigMap " + record
 		}
 		conflict(fmt.Errorf("%q is the id of another cluster: its Namespace kube-system has UID %s, this one's has UID %s",
 			foreign, memory.ClusterUID, c.UID),
-			fmt.Sprintf("where this cluster replaces the other one, %s; "+
-				"where both run, %sdelete what was restored: Secret %[3]s/%[4]s, ConfigMaps %[3]s/%[5]s and %[6]s",
-				confirm, first, render.CSINamespace, render.CSISecret, render.ClusterIDConfigMap, record))
+			fmt.Sprintf("where this cluster replaces the other one, %s; where both run, set spec.storageProvider.clusterID: %q "+
+				"and delete what was restored: Secret %[3]s/%[4]s, ConfigMaps %[3]s/%[5]s and %[6]s",
+				confirm, c.UID, render.CSINamespace, render.CSISecret, render.ClusterIDConfigMap, record))
 		return nil
 	case stray != "":
 		conflict(fmt.Errorf("the driver has made %q, and its volumes are registered under %q", stray, memory.ClusterID),
@@ -312,7 +312,8 @@ func (p *pass) identify(ctx context.Context) error {
 		Err: fmt.Errorf("there are %d PersistentVolumes and %d VolumeAttachments (counted up to %d), "+
 			"and nothing says under which cluster id they were made", volumes, attachments, cluster.MaxVolumes),
 		Hint: fmt.Sprintf("restore Secret %[1]s/%[2]s or ConfigMap %[1]s/%[3]s, or write the id in spec.storageProvider.clusterID; "+
-			"vCenter shows it as the cluster name of a container volume", render.CSINamespace, render.CSISecret, render.ClusterIDConfigMap),
+			"vCenter shows it as the cluster name of a container volume. If another cluster still has it, write a new one",
+			render.CSINamespace, render.CSISecret, render.ClusterIDConfigMap),
 	})
 	return nil
 }

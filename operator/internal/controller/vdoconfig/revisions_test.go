@@ -348,6 +348,8 @@ func TestVolumesWhoseClusterIDNobodyKnowsHoldTheDriver(t *testing.T) {
 		require.Equal(t, c.gates, g.faults[matrix.CSI] != nil && before == nil, name)
 		hint := fault.HintOf(g.faults[matrix.CSI])
 		require.Equal(t, g.wasSet("one"), strings.Contains(hint, "replaces the other one, delete ConfigMap"), hint)
+		anew := `both run, set spec.storageProvider.clusterID: "here" and delete`
+		require.Equal(t, g.foreignClusterID() != "", strings.Contains(hint, anew), hint)
 		if was := g.facts.inventory.Memory(); was.ClusterID != "" {
 			noted := g.remember(g.facts.inventory, rendering{Rendered: &render.Rendered{}}).Memory().ClusterUID
 			require.Equal(t, !c.gates, noted == "here", "%s: it is noted whose the id is once that is known", name)
