@@ -313,7 +313,7 @@ func (t *trial) result() *random.Broken {
 	switch {
 	case !to.there || to.root != wanted.root:
 		return t.broken("result", "%s is %q, wanted %q", s.To, to.root, wanted.root)
-	case !to.below() || len(to.left) > 0 && s.Do != "split": // what others attached to shared images is not of this bundle
+	case !to.below() || len(to.left) > 0 && s.Do != "split": // others may have attached to shared images
 		return t.broken("result", "%s lacks %v and leaves %v", s.To, to.missing, to.left)
 	case len(to.lacks(wanted)) > 0:
 		return t.broken("result", "%s lacks %v", s.To, to.lacks(wanted))

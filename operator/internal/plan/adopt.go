@@ -347,13 +347,13 @@ func (in *Input) removals(desired map[inventory.Key]bool) []Step {
 	return steps
 }
 
-// keepSources keeps what pods that stay need for their images: the login in their namespace, which is recorded with
-// the first driver there, and the mirror set, by which nodes find them.
+// keepSources keeps what pods that stay need for their images: the login in their namespace, and the mirror set, by
+// which nodes find them. The login is recorded with the first driver in the namespace.
 func keepSources(steps []Step) {
 	for i, s := range steps {
 		for _, w := range steps {
-			if s.Action == Prune && (s.Name == render.PullSecret && s.Namespace == w.Namespace || s.Driver == drivers.MirrorSet) &&
-				slices.Contains(order[1], w.Kind) && (w.Action == Keep || w.Action == Forget) {
+			isSource := s.Driver == drivers.MirrorSet || s.Name == render.PullSecret && s.Namespace == w.Namespace
+			if isSource && s.Action == Prune && slices.Contains(order[1], w.Kind) && (w.Action == Keep || w.Action == Forget) {
 				steps[i].Action, steps[i].Reason = w.Action, "pods that stay need it for their images"
 			}
 		}
