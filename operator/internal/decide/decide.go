@@ -202,17 +202,17 @@ func (f *Facts) candidate(cur revision.Record) Verdict {
 }
 
 // changing returns the drivers of the candidate that change, in its order.
-func (f *Facts) changing(cur revision.Record) []string {
-	return slices.DeleteFunc(f.Candidate.Drivers(), func(d string) bool {
+func (f *Facts) changing(cur revision.Record) []matrix.Driver {
+	return slices.DeleteFunc(f.Candidate.Drivers(), func(d matrix.Driver) bool {
 		return !revision.Changes(cur.Revision, *f.Candidate, d) && !f.adopts(cur, d)
 	})
 }
 
 // adopts reports whether a driver of the candidate runs in another version and is not in the current
 // revision. It is foreign, or its record is missing.
-func (f *Facts) adopts(cur revision.Record, d string) bool {
-	runs, exists := f.Running[matrix.Driver(d)]
-	return exists && cur.Version(d) == "" && f.Candidate.Version(d) != runs.String()
+func (f *Facts) adopts(cur revision.Record, d matrix.Driver) bool {
+	runs, exists := f.Running[d]
+	return exists && cur.Version(d).IsZero() && f.Candidate.Version(d).String() != runs.String()
 }
 
 // rule is one gate, with its texts.
@@ -221,7 +221,7 @@ type rule struct {
 	// action is Wait if the gate ends by itself or by an approval; the running drivers count as healthy meanwhile.
 	action Action
 	// why returns why the gate blocks a group in which these drivers change, "" if it does not; nil: of no verdict.
-	why func(f *Facts, cur revision.Record, changing []string) string
+	why func(f *Facts, cur revision.Record, changing []matrix.Driver) string
 	// approvable is set if an approval ends the gate.
 	approvable bool
 	// toDo is what a person can do if the gate has no known end; NAME stands for the candidate's name.
@@ -237,7 +237,7 @@ var rules = []rule{
 	{reason: NotApproved, action: Wait, why: (*Facts).unapproved, approvable: true,
 		toDo: "vdoctl upgrade approve NAME"},
 	{reason: Interlocked, action: Wait,
-		why:  func(f *Facts, _ revision.Record, _ []string) string { return f.Interlock },
+		why:  func(f *Facts, _ revision.Record, _ []matrix.Driver) string { return f.Interlock },
 		toDo: "correct or end what it names, where that does not end by itself"},
 	{reason: WindowClosed, action: Wait, why: (*Facts).outside,
 		toDo: "correct spec.upgradePolicy.windows of the VDOConfig"},
@@ -269,15 +269,15 @@ func (r Reason) Approvable() bool { return ruleOf(r).approvable }
 // Canaries reports whether canary nodes get an upgrade first. They do if it changes pods of the storage
 // driver, or the current revision is still open on its canary nodes.
 func Canaries(from revision.Record, to revision.Revision) bool {
-	const d = string(matrix.CSI)
+	const d = matrix.CSI
 	changes := revision.Changes(from.Revision, to, d)
 	if from.Same(to) && !changes {
 		return from.Canary.Open() || (from.Failed() && from.Canary != nil)
 	}
-	return to.Version(d) != "" && (changes || from.Canary.Open())
+	return !to.Version(d).IsZero() && (changes || from.Canary.Open())
 }
 
-func (f *Facts) failedBefore(revision.Record, []string) string {
+func (f *Facts) failedBefore(revision.Record, []matrix.Driver) string {
 	for _, known := range f.History.Records {
 		if known.Failed() && known.Equal(*f.Candidate) && !f.again(known) {
 			return fmt.Sprintf("%s failed at %s and is not tried again: %s", known.Name(), clock(known.Since), known.Reason)
@@ -302,16 +302,15 @@ func (f *Facts) offered() revision.Revision {
 	return *f.Candidate
 }
 
-func (f *Facts) downgrades(cur revision.Record, changing []string) string {
+func (f *Facts) downgrades(cur revision.Record, changing []matrix.Driver) string {
 	var all []string
 	for _, d := range changing {
-		to, err := matrix.ParseVersion(f.Candidate.Version(d))
-		runs := f.runs(cur, d)
-		if err != nil || runs.IsZero() || !to.LessThan(runs) {
+		to, runs := f.Candidate.Version(d), f.runs(cur, d)
+		if !to.LessThan(runs) {
 			continue
 		}
 		was, id := fmt.Sprintf("%s@%s runs", d, runs), fmt.Sprintf("%s@%s", d, to)
-		if why := NoWayBack(f.OneWay, matrix.Driver(d), to, runs); why != "" {
+		if why := NoWayBack(f.OneWay, d, to, runs); why != "" {
 			all = append(all, fmt.Sprintf("%s, and %s may not take its place: %s", was, id, why))
 		} else if !slices.Contains(f.Policy.AllowDowngrade, id) {
 			all = append(all, fmt.Sprintf("%s: add %s to spec.upgradePolicy.allowDowngrade to approve the downgrade", was, id))
@@ -321,9 +320,9 @@ func (f *Facts) downgrades(cur revision.Record, changing []string) string {
 }
 
 // runs returns the highest version of a driver that runs or was installed.
-func (f *Facts) runs(cur revision.Record, driver string) matrix.Version {
-	runs := f.Running[matrix.Driver(driver)]
-	if v, err := matrix.ParseVersion(cur.Version(driver)); err == nil && cur.Outcome != revision.Progressing && !cur.Failed() && runs.LessThan(v) {
+func (f *Facts) runs(cur revision.Record, d matrix.Driver) matrix.Version {
+	runs := f.Running[d]
+	if v := cur.Version(d); cur.Outcome != revision.Progressing && !cur.Failed() && runs.LessThan(v) {
 		return v
 	}
 	return runs
@@ -339,14 +338,14 @@ func NoWayBack(marks []OneWay, driver matrix.Driver, to, from matrix.Version) st
 	return ""
 }
 
-func (f *Facts) unapproved(_ revision.Record, changing []string) string {
+func (f *Facts) unapproved(_ revision.Record, changing []matrix.Driver) string {
 	approval := f.History.Consent
 	if !f.Policy.Manual || approval.Covers(*f.Candidate) {
 		return ""
 	}
 	releases := slices.DeleteFunc(slices.Clone(f.Candidate.Releases), func(id string) bool {
 		d, _, _ := strings.Cut(id, "@")
-		return !slices.Contains(changing, d)
+		return !slices.Contains(changing, matrix.Driver(d))
 	})
 	text := fmt.Sprintf("%s waits for approval: set spec.upgradePolicy.approval with revision %s and your name in by",
 		strings.Join(releases, ", "), f.offered().Name())
@@ -356,7 +355,7 @@ func (f *Facts) unapproved(_ revision.Record, changing []string) string {
 	return text
 }
 
-func (f *Facts) outside(revision.Record, []string) string {
+func (f *Facts) outside(revision.Record, []matrix.Driver) string {
 	why, _ := f.Policy.Closed(f.Now)
 	return why
 }
@@ -415,15 +414,11 @@ func (f *Facts) unusable(cur, target revision.Record) string {
 		return why
 	}
 	for _, d := range cur.Drivers() {
-		from, errFrom := matrix.ParseVersion(cur.Version(d))
-		to, errTo := matrix.ParseVersion(target.Version(d))
-		if errFrom != nil || errTo != nil {
-			return d + " has no version"
-		}
-		if runs := f.Running[matrix.Driver(d)]; from.LessThan(runs) {
+		from := cur.Version(d)
+		if runs := f.Running[d]; from.LessThan(runs) {
 			from = runs
 		}
-		if why := NoWayBack(f.OneWay, matrix.Driver(d), to, from); why != "" {
+		if why := NoWayBack(f.OneWay, d, target.Version(d), from); why != "" {
 			return why
 		}
 	}

@@ -20,7 +20,7 @@ var t0 = time.Date(2026, 1, 3, 1, 0, 0, 0, time.UTC) // a Saturday
 
 func rev(bundle string, releases ...string) *revision.Revision {
 	return &revision.Revision{Bundle: "mirror/vdo@sha256:" + bundle, Source: "site", Releases: releases,
-		Contents: map[string]string{"csi": bundle}}
+		Contents: map[revision.Group]string{"csi": bundle}}
 }
 
 func version(t *testing.T, s string) matrix.Version {

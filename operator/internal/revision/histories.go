@@ -78,7 +78,7 @@ type together struct {
 
 type severals struct {
 	Record
-	Bundles map[string]string `json:"bundles"` // by driver, if its release came from another bundle
+	Bundles map[Group]string `json:"bundles"` // by driver, if its release came from another bundle
 }
 
 // otherBundle is the suffix of a driver's key in Contents if its release came from another bundle.
@@ -93,7 +93,7 @@ func (t *together) of(g Group) History {
 		if !ok {
 			continue
 		}
-		part.Bundle = t.bundleOf(r, string(g))
+		part.Bundle = t.bundleOf(r, g)
 		rec := r.Record
 		known := slices.IndexFunc(out.Records, func(o Record) bool { return o.Equal(part) })
 		if known >= 0 && (r.Failed() || !out.Records[known].Healthy.IsZero()) {
@@ -113,10 +113,10 @@ func (t *together) of(g Group) History {
 }
 
 // bundleOf returns the bundle that a driver of a record came from.
-func (t *together) bundleOf(r *severals, driver string) string {
+func (t *together) bundleOf(r *severals, driver Group) string {
 	for _, o := range slices.Backward(t.Records) {
 		if r.Contents[driver+otherBundle] != "" && o.Contents[driver+otherBundle] == "" &&
-			o.Contents[driver] == r.Contents[driver] && o.Version(driver) == r.Version(driver) {
+			o.Contents[driver] == r.Contents[driver] && o.Version(driver).Equal(r.Version(driver)) {
 			return o.Bundle
 		}
 	}

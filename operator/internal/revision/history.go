@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
 // History has the remembered revisions of a group, by number. The zero value is a group that was never
@@ -113,8 +114,8 @@ func (h History) Moved(r Revision) History {
 }
 
 // Changes reports whether a driver of both revisions changes.
-func Changes(from, to Revision, d string) bool {
-	was, is := from.Version(d), to.Version(d)
+func Changes(from, to Revision, d matrix.Driver) bool {
+	was, is := from.Version(d).String(), to.Version(d).String()
 	return was != "" && is != "" && (was != is || (from.Contents[d] != "" && to.Contents[d] != "" &&
 		from.Contents[d] != to.Contents[d]))
 }
@@ -191,7 +192,7 @@ func (h History) Targets() []Record {
 		if r.Number == cur.Number || r.Healthy.IsZero() || r.Failed() || r.Same(cur.Revision) {
 			continue
 		}
-		if !slices.ContainsFunc(cur.Drivers(), func(d string) bool { return r.Version(d) == "" }) {
+		if !slices.ContainsFunc(cur.Drivers(), func(d matrix.Driver) bool { return r.Version(d).IsZero() }) {
 			all = append(all, r)
 		}
 	}

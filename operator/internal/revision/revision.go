@@ -66,7 +66,7 @@ type Revision struct {
 	// Releases are in order of installation, such as "csi@3.5.1".
 	Releases []string `json:"releases"`
 	// Contents are hashes of each driver's release, by driver. A bundle with the same hashes starts no rollout.
-	Contents map[string]string `json:"contents,omitempty"`
+	Contents map[matrix.Driver]string `json:"contents,omitempty"`
 }
 
 // Hash returns a hash of the bundle's digest and the releases.
@@ -83,7 +83,7 @@ func (r Revision) Equal(other Revision) bool {
 	if r.Same(other) {
 		return true
 	}
-	return slices.Equal(r.Releases, other.Releases) && !slices.ContainsFunc(r.Drivers(), func(d string) bool {
+	return slices.Equal(r.Releases, other.Releases) && !slices.ContainsFunc(r.Drivers(), func(d matrix.Driver) bool {
 		return r.Contents[d] == "" || r.Contents[d] != other.Contents[d]
 	})
 }
@@ -99,22 +99,21 @@ func (r Revision) Called(name string) bool {
 	return name == r.Name() || (ok && err == nil && hash == r.Hash()[:8])
 }
 
-// Version returns the version of a driver's release, "" if none.
-func (r Revision) Version(driver string) string {
-	for _, id := range r.Releases {
-		if d, v, _ := strings.Cut(id, "@"); d == driver {
-			return v
+// Version returns the version of a driver's release, zero if none.
+func (r Revision) Version(d matrix.Driver) (v matrix.Version) {
+	for _, text := range r.Releases {
+		if of, is, _ := strings.Cut(text, "@"); of == string(d) {
+			v, _ = matrix.ParseVersion(is) //nolint:errcheck // only versions are recorded
 		}
 	}
-	return ""
+	return v
 }
 
 // Drivers returns the drivers that the revision has releases of.
-func (r Revision) Drivers() []string {
-	all := make([]string, 0, len(r.Releases))
-	for _, id := range r.Releases {
-		d, _, _ := strings.Cut(id, "@")
-		all = append(all, d)
+func (r Revision) Drivers() (all []matrix.Driver) {
+	for _, text := range r.Releases {
+		d, _, _ := strings.Cut(text, "@")
+		all = append(all, matrix.Driver(d))
 	}
 	return all
 }
@@ -122,7 +121,7 @@ func (r Revision) Drivers() []string {
 // Group returns the group of a revision of one group.
 func (r Revision) Group() Group {
 	for _, d := range r.Drivers() {
-		return GroupOf(matrix.Driver(d))
+		return GroupOf(d)
 	}
 	return ""
 }
@@ -130,15 +129,14 @@ func (r Revision) Group() Group {
 // Of returns a group's part of a revision; false if it has none.
 func (r Revision) Of(g Group) (Revision, bool) {
 	part := Revision{Bundle: r.Bundle, Source: r.Source}
-	for _, id := range r.Releases {
-		d, _, _ := strings.Cut(id, "@")
-		if GroupOf(matrix.Driver(d)) != g {
+	for i, d := range r.Drivers() {
+		if GroupOf(d) != g {
 			continue
 		}
-		part.Releases = append(part.Releases, id)
+		part.Releases = append(part.Releases, r.Releases[i])
 		if is := r.Contents[d]; is != "" {
 			if part.Contents == nil {
-				part.Contents = map[string]string{}
+				part.Contents = map[matrix.Driver]string{}
 			}
 			part.Contents[d] = is
 		}

@@ -32,8 +32,8 @@ func TestTheNameIsOfTheBundleAndTheReleases(t *testing.T) {
 	}
 	require.NotEqual(t, a.Hash(), rev(2, "cpi@1.33.1", "csi@3.5.1").Hash())
 	require.NotEqual(t, a.Hash(), rev(1, "cpi@1.33.1", "csi@3.5.2").Hash())
-	require.Equal(t, "3.5.1", a.Version("csi"))
-	require.Empty(t, a.Version("cni"))
+	require.Equal(t, "3.5.1", a.Version("csi").String())
+	require.Zero(t, a.Version("cni"))
 }
 
 func TestNumbersGrowAndARevisionThatWasBegunBeforeKeepsItsNumber(t *testing.T) {
@@ -137,7 +137,7 @@ func TestAHistoryOfAllDriversIsReadAsOneOfEachGroup(t *testing.T) {
 func TestAnotherBundleWithTheSameOfAGroup(t *testing.T) {
 	content := func(n int, of string) revision.Revision {
 		r := rev(n, "csi@3.5.1")
-		r.Contents = map[string]string{"csi": of}
+		r.Contents = map[revision.Group]string{"csi": of}
 		return r
 	}
 	h := start(revision.History{}, content(2, "other"), 1).Fail("why", revision.Attempt{}, t0)
@@ -163,11 +163,11 @@ func TestAnApprovalStaysWithWhatItWasGivenFor(t *testing.T) {
 	require.True(t, h.Consented(next.Name(), later, next).Consent.Covers(next), "of a group alone")
 	require.Nil(t, h.Consented("", later, next).Consent)
 
-	part.Contents = map[string]string{"csi": "same"}
+	part.Contents = map[revision.Group]string{"csi": "same"}
 	h = revision.History{}.Consented(part.Name(), part, part)
 	part.Bundle = next.Bundle
 	require.True(t, h.Consent.Covers(part), "a bundle that was made again has the same of the group")
-	part.Contents = map[string]string{"csi": "other"}
+	part.Contents = map[revision.Group]string{"csi": "other"}
 	require.False(t, h.Consent.Covers(part))
 	require.Nil(t, h.Consented("r-another", later, next).Consent)
 }

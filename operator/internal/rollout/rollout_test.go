@@ -13,7 +13,7 @@ import (
 var t0 = time.Date(2026, 1, 3, 1, 0, 0, 0, time.UTC) // a Saturday
 
 func rev(bundle string, releases ...string) *revision.Revision {
-	return &revision.Revision{Bundle: "mirror/vdo@sha256:" + bundle, Source: "site", Releases: releases, Contents: map[string]string{"csi": bundle}}
+	return &revision.Revision{Bundle: "mirror/vdo@sha256:" + bundle, Source: "site", Releases: releases, Contents: map[revision.Group]string{"csi": bundle}}
 }
 
 // healthy is a history with one revision that is healthy.

@@ -485,7 +485,8 @@ func approvalOf(config *v1alpha1.VDOConfig, to v1alpha1.RevisionStatus) string {
 	pinned := revision.Revision{Releases: splitList(to.Releases)}
 	rev := revision.Revision{Bundle: to.Bundle}
 	for _, d := range config.Status.Drivers { // in order of installation
-		rev.Releases = append(rev.Releases, d.Driver+"@"+cmp.Or(pinned.Version(d.Driver), d.Version, d.Wanted))
+		pin := pinned.Version(matrix.Driver(d.Driver)).String()
+		rev.Releases = append(rev.Releases, d.Driver+"@"+cmp.Or(pin, d.Version, d.Wanted))
 	}
 	return rev.Name()
 }

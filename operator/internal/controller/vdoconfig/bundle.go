@@ -243,9 +243,7 @@ func (p *pass) unsuited(o *opened, rec revision.Record) string {
 	facts := p.site
 	facts.Installed = map[matrix.Driver]matrix.Version{}
 	for _, d := range rec.Drivers() {
-		if v, err := matrix.ParseVersion(rec.Version(d)); err == nil {
-			facts.Installed[matrix.Driver(d)] = v
-		}
+		facts.Installed[d] = rec.Version(d)
 	}
 	why := misfits(o.matrix, facts, matrix.WarnInstalledUnknown, matrix.WarnInstalledWithdrawn, matrix.WarnInstalledUnfit)
 	if why != "" || p.bundle == nil || !p.bundle.verified {
@@ -357,14 +355,11 @@ type current struct {
 func (p *pass) currentOfRecords(ctx context.Context, all ...revision.Record) map[matrix.Driver]current {
 	out := map[matrix.Driver]current{}
 	for _, rec := range all {
-		for _, text := range rec.Releases {
-			id, err := matrix.ParseReleaseID(text)
-			if err != nil {
-				continue
-			}
-			c := current{id: id, content: rec.Contents[string(id.Driver)], bundle: rec.Bundle}
+		for _, d := range rec.Drivers() {
+			id := matrix.ReleaseID{Driver: d, Version: rec.Version(d)}
+			c := current{id: id, content: rec.Contents[d], bundle: rec.Bundle}
 			c.from, c.err = p.openCurrent(ctx, c)
-			out[id.Driver] = c
+			out[d] = c
 		}
 	}
 	return out

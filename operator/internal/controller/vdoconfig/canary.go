@@ -92,7 +92,7 @@ func (s *decided) canarying() bool {
 
 // canaryInterlock returns why an upgrade cannot come to canary nodes first, "" if it can.
 func (s *decided) canaryInterlock() string {
-	if s.canaryPolicy() == nil || s.revisionWith(matrix.CSI).Version(string(matrix.CSI)) == "" {
+	if s.canaryPolicy() == nil || s.revisionWith(matrix.CSI).Version(matrix.CSI).IsZero() {
 		return ""
 	}
 	const field = "spec.upgradePolicy.canary.nodeSelector "

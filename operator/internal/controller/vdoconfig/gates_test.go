@@ -181,7 +181,7 @@ func TestARevisionFailsForItsOwnDriversAlone(t *testing.T) {
 			p.outcome.report = &assess.Report{Drivers: map[matrix.Driver]assess.Health{
 				matrix.CPI: {Version: "1.33.1", Complete: true}, matrix.CSI: {Version: "3.5.1", Complete: true}}}
 			for _, d := range c.falls {
-				p.outcome.report.Drivers[d] = assess.Health{Version: all.Version(string(d)), Complete: true,
+				p.outcome.report.Drivers[d] = assess.Health{Version: all.Version(d).String(), Complete: true,
 					Findings: []assess.Finding{{Subject: "pods", Reason: fault.Unreachable, Message: "fall over"}}}
 			}
 			c.edit(p)

@@ -221,8 +221,7 @@ func (p *pass) afterLook(was revision.Histories) (now revision.Histories, health
 // and an API server, mirror or vCenter that is down or unchecked. A changed class, a drift rule or a candidate is none
 // of these.
 func (p *pass) clockPaused(cur revision.Record) bool {
-	own := slices.ContainsFunc(cur.Drivers(), func(name string) bool {
-		d := matrix.Driver(name)
+	own := slices.ContainsFunc(cur.Drivers(), func(d matrix.Driver) bool {
 		return p.facts.faults[d] != nil || condition.Passing(p.outcome.failed[d]) || p.stuck(d)
 	})
 	return own || p.outcome.broken != nil || p.facts.gated != nil ||
@@ -258,22 +257,21 @@ func (p *pass) lookAt(cur revision.Record) rollout.Facts {
 	}
 	var drivers []matrix.Driver
 	lacks := ""
-	for _, name := range cur.Drivers() {
-		d := matrix.Driver(name)
+	for _, d := range cur.Drivers() {
 		h, judged := report.Drivers[d]
 		if !judged {
 			continue // another driver's serves
 		}
 		drivers = append(drivers, d)
-		l.Complete = l.Complete && h.Complete && h.Version == cur.Version(name) && p.outcome.failed[d] == nil &&
+		l.Complete = l.Complete && h.Complete && h.Version == cur.Version(d).String() && p.outcome.failed[d] == nil &&
 			!p.behind(d)
 		l.Why = sentences(l.Why, fault.Text(p.outcome.failed[d]))
 		if text := message(h); text != "" {
-			lacks = sentences(lacks, name+": "+text)
+			lacks = sentences(lacks, string(d)+": "+text)
 		}
 	}
 	for _, w := range p.facts.observed.All() {
-		if !w.Foreign && slices.Contains(drivers, w.Driver) && w.Version == cur.Version(string(w.Driver)) {
+		if !w.Foreign && slices.Contains(drivers, w.Driver) && w.Version == cur.Version(w.Driver).String() {
 			desired, done := p.facts.observed.Progress(w)
 			l.Desired, l.Progress = l.Desired+desired, l.Progress+done
 			l.ClockPaused = l.ClockPaused || (desired == 0 && w.Desired > 0) // all of its nodes are down
@@ -393,7 +391,9 @@ func (p *result) candidateStatus() *v1alpha1.CandidateStatus {
 func (p *result) upgradesTo(group revision.Group) bool {
 	part, _ := p.upgrades.candidate.Of(group)
 	cur, _ := p.upgrades.history[group].InForce()
-	return slices.ContainsFunc(part.Drivers(), func(d string) bool { return revision.Changes(cur.Revision, part, d) })
+	return slices.ContainsFunc(part.Drivers(), func(d matrix.Driver) bool {
+		return revision.Changes(cur.Revision, part, d)
+	})
 }
 
 // freshFailure returns why a group's revision failed in this pass, "" if none did: the next one decides what follows.

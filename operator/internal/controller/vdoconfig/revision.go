@@ -94,7 +94,7 @@ func (p *pass) decideUpgrades(ctx context.Context) {
 // revision may be without it.
 func (p *pass) currentOfRetained(ctx context.Context, d matrix.Driver) {
 	for _, rec := range slices.Backward(p.upgrades.history[revision.GroupOf(d)].Records) {
-		if rec.Healthy.IsZero() || rec.Version(string(d)) != p.site.Installed[d].String() {
+		if rec.Healthy.IsZero() || rec.Version(d).String() != p.site.Installed[d].String() {
 			continue
 		}
 		if c, ok := p.currentOfRecords(ctx, rec)[d]; ok {
@@ -172,7 +172,7 @@ func (p *pass) revoke(ctx context.Context) {
 // If the group has a record, [facts.unsure] gates the change instead.
 func (s *decided) candidate(group revision.Group) *revision.Revision {
 	d := s.keep(s.gateOfAll(), s.unseen())
-	isRecorded := s.revisionWith(group).Version(string(group)) != ""
+	isRecorded := !s.revisionWith(group).Version(group).IsZero()
 	for _, driver := range s.requested() {
 		if revision.GroupOf(driver) != group || isRecorded && s.observed.Unread[driver] != nil {
 			continue
@@ -246,7 +246,7 @@ func (s *facts) running() map[matrix.Driver]matrix.Version {
 // current once that is known, by the rules of adoption.
 func (s *decided) unseen() map[matrix.Driver]error {
 	all := maps.Clone(s.observed.Unread)
-	maps.DeleteFunc(all, func(d matrix.Driver, _ error) bool { return s.revisionWith(d).Version(string(d)) != "" })
+	maps.DeleteFunc(all, func(d matrix.Driver, _ error) bool { return !s.revisionWith(d).Version(d).IsZero() })
 	return all
 }
 
@@ -283,7 +283,8 @@ func (s *decided) revisionWith(d matrix.Driver) revision.Record {
 // revisionOf returns the revision that a decision would install, of all groups. A driver that only stays for others is
 // none of it.
 func (s *facts) revisionOf(d decision) *revision.Revision {
-	rev := &revision.Revision{Bundle: d.from.reference(), Source: d.from.source.Name, Contents: map[string]string{}}
+	rev := &revision.Revision{Bundle: d.from.reference(), Source: d.from.source.Name}
+	rev.Contents = map[matrix.Driver]string{}
 	contents, requested := s.content(d), s.requested()
 	for _, id := range d.releases {
 		if !slices.Contains(requested, id.Driver) {
@@ -291,7 +292,7 @@ func (s *facts) revisionOf(d decision) *revision.Revision {
 		}
 		rev.Releases = append(rev.Releases, id.String())
 		if _, is, ok := strings.Cut(contents[id.Driver], "/"); ok {
-			rev.Contents[string(id.Driver)] = is
+			rev.Contents[id.Driver] = is
 		}
 	}
 	return rev

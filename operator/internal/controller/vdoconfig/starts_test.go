@@ -56,9 +56,9 @@ func TestAnotherBundleWithTheSameBeginsNothing(t *testing.T) {
 	all := g.facts.inventory.Memory().Revisions
 	for group, h := range all {
 		cur, _ := h.InForce()
-		cur.Contents = map[string]string{}
+		cur.Contents = map[matrix.Driver]string{}
 		for _, d := range cur.Drivers() {
-			id := matrix.ReleaseID{Driver: matrix.Driver(d), Version: mustVersion(cur.Version(d))}
+			id := matrix.ReleaseID{Driver: d, Version: cur.Version(d)}
 			_, cur.Contents[d], _ = strings.Cut(g.bundle.contentOf(id, ""), "/")
 		}
 		all[group] = h.With(cur)

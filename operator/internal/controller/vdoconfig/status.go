@@ -161,7 +161,7 @@ func (p *result) drivers(rep *assess.Report) []v1alpha1.DriverStatus {
 			Ready: judged && h.Healthy(), Message: condition.Cut(message(h),
 				maxHealth), Withdrawn: condition.Cut(p.decision.withdrawn[d], maxText),
 		}
-		if cur, _ := p.history()[revision.GroupOf(d)].InForce(); cur.Version(string(d)) != "" {
+		if cur, _ := p.history()[revision.GroupOf(d)].InForce(); !cur.Version(d).IsZero() {
 			st.Source = cur.Bundle
 		}
 		all = append(all, st)
