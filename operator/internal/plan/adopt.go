@@ -15,6 +15,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/mirrorset"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
@@ -186,21 +187,13 @@ func immutableConflict(live *unstructured.Unstructured, field string) error {
 		"it was installed from another source: its %s differs and cannot be changed", field)
 }
 
-// Other is a foreign workload of a driver.
-type Other struct {
-	inventory.ID
-	Driver  matrix.Driver
-	Version string // from its image tag; "" if unknown
-	Helm    string // release, or ""
-}
-
 func (in *Input) others() []Step {
 	var steps []Step
 	for _, o := range in.Others {
 		if !in.wants(o.Driver) {
 			continue
 		}
-		s := Step{ID: o.ID, Driver: o.Driver, Stage: "others"}
+		s := Step{ID: WorkloadID(o), Driver: o.Driver, Stage: "others"}
 		steps = append(steps, s.conflict(otherConflict(o)))
 	}
 	return steps
@@ -210,14 +203,14 @@ func (in *Input) wants(d matrix.Driver) bool {
 	return slices.ContainsFunc(in.Stages, func(s render.Stage) bool { return slices.Contains(s.Drivers, d) })
 }
 
-func otherConflict(o Other) error {
+func otherConflict(o assess.Workload) error {
 	hint := "remove it first, or leave the driver to it: take it out of the VDOConfig, or, of snapshot-controller, " +
 		"set policy: disabled in spec.drivers; two at once work against each other"
 	if o.Helm != "" {
 		hint = "leave the driver to Helm: take it out of the VDOConfig, or, of snapshot-controller, " +
 			"set policy: disabled in spec.drivers; or " + helmHint(o.Kind, o.Helm, o.Namespace)
 	}
-	what := o.Key.String()
+	what := o.String()
 	if o.Version != "" {
 		what += " of version " + o.Version
 	}

@@ -35,6 +35,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
@@ -90,7 +91,7 @@ type Input struct {
 	// Retained has what happens to the objects of drivers that are not requested. The default is to prune them.
 	Retained map[matrix.Driver]Retention
 	// Others are foreign workloads of the same drivers.
-	Others []Other
+	Others []assess.Workload
 }
 
 // Step is the work on one object.
@@ -177,6 +178,12 @@ func IDOf(o *unstructured.Unstructured) inventory.ID {
 		Key:     inventory.Key{Group: gvk.Group, Kind: gvk.Kind, Namespace: o.GetNamespace(), Name: o.GetName()},
 		Version: gvk.Version,
 	}
+}
+
+// WorkloadID returns the name of a driver's workload and its version.
+func WorkloadID(w assess.Workload) inventory.ID {
+	key := inventory.Key{Group: "apps", Kind: w.Kind, Namespace: w.Namespace, Name: w.Name}
+	return inventory.ID{Key: key, Version: "v1"}
 }
 
 // KeyOf returns the key of a reference of package render.

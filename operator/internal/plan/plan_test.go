@@ -16,6 +16,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/mirrorset"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
@@ -430,9 +431,10 @@ func TestRemovalGoesInWavesWebhooksFirstAndLeavesNamespaces(t *testing.T) {
 }
 
 func TestForeignWorkloadsOfAWantedDriverAreConflicts(t *testing.T) {
-	other := plan.Other{ID: inventory.ID{Key: inventory.Key{Group: "apps", Kind: "DaemonSet", Namespace: "kube-system", Name: "vsphere-cpi"}, Version: "v1"}, Driver: matrix.CPI, Version: "1.30.0", Helm: "vsphere-cpi"}
+	place := drivers.Place{Kind: "DaemonSet", Namespace: "kube-system", Name: "vsphere-cpi", Driver: matrix.CPI}
+	other := assess.Workload{Place: place, Version: "1.30.0", Helm: "vsphere-cpi"}
 	desired := ours(object(t, daemonSet), "cpi@1.33.1")
-	in := plan.Input{Stages: []render.Stage{{Drivers: []matrix.Driver{matrix.CPI}, Objects: []render.Object{{Unstructured: desired, Driver: matrix.CPI}}}}, Others: []plan.Other{other}}
+	in := plan.Input{Stages: []render.Stage{{Drivers: []matrix.Driver{matrix.CPI}, Objects: []render.Object{{Unstructured: desired, Driver: matrix.CPI}}}}, Others: []assess.Workload{other}}
 	p := plan.Make(in)
 	require.Regexp(t, "names no CustomResourceDefinition.*helm uninstall vsphere-cpi -n kube-system", fault.HintOf(p.Conflicts()))
 	require.Contains(t, p.Blocked(), matrix.CPI)

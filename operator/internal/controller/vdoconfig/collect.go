@@ -440,18 +440,10 @@ func (s *facts) remembered() v1alpha1.VDOConfigSpec {
 
 // others splits the foreign workloads: a snapshot-controller of any version serves as well as the operator's, another
 // driver is a conflict.
-func (s *facts) others() (conflicts []plan.Other, served bool) {
-	for _, w := range s.observed.Foreign() {
-		if w.Driver == matrix.SnapshotController {
-			served = true
-			continue
-		}
-		conflicts = append(conflicts, plan.Other{
-			ID:     inventory.ID{Key: inventory.Key{Group: "apps", Kind: w.Kind, Namespace: w.Namespace, Name: w.Name}, Version: "v1"},
-			Driver: w.Driver, Version: w.Version, Helm: w.Helm,
-		})
-	}
-	return conflicts, served
+func (s *facts) others() (conflicts []assess.Workload, served bool) {
+	all := s.observed.Foreign()
+	serves := func(w assess.Workload) bool { return w.Driver == matrix.SnapshotController }
+	return slices.DeleteFunc(slices.Clone(all), serves), slices.ContainsFunc(all, serves)
 }
 
 // secrets returns the secret values that the output of drivers may contain: passwords of accounts and the mirror's

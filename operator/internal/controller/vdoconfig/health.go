@@ -103,7 +103,7 @@ func (p *result) judged() []matrix.Driver {
 func (p *result) missing() []assess.Missing {
 	exists := map[inventory.Key]bool{}
 	for _, w := range p.observed.All() {
-		exists[inventory.Key{Group: "apps", Kind: w.Kind, Namespace: w.Namespace, Name: w.Name}] = true
+		exists[plan.WorkloadID(w).Key] = true
 	}
 	steps := map[inventory.Key]plan.Step{}
 	if p.outcome.plan != nil {

@@ -172,7 +172,7 @@ func (s *facts) awayFrom() map[inventory.Key]assess.Workload {
 	all := map[inventory.Key]assess.Workload{}
 	for _, w := range s.observed.All() {
 		if w.Kind == "DaemonSet" && !w.Foreign && s.observed.AwayFrom(w) > 0 {
-			all[inventory.Key{Group: "apps", Kind: w.Kind, Namespace: w.Namespace, Name: w.Name}] = w
+			all[plan.WorkloadID(w).Key] = w
 		}
 	}
 	return all
