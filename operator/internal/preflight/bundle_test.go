@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
@@ -27,9 +28,10 @@ func platforms(t *testing.T, texts ...string) []image.Platform {
 	return all
 }
 
-func node(name, platform string, more ...string) render.Node {
+func node(name, platform string, more ...string) *corev1.Node {
 	os, arch, _ := strings.Cut(platform, "/")
-	n := render.Node{Name: name, Labels: map[string]string{corev1.LabelOSStable: os, corev1.LabelArchStable: arch}}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	n.Labels = map[string]string{corev1.LabelOSStable: os, corev1.LabelArchStable: arch}
 	for i := 0; i+1 < len(more); i += 2 {
 		n.Labels[more[i]] = more[i+1]
 	}
@@ -59,46 +61,46 @@ func TestThePlatformsOfImagesAreHeldAgainstTheNodesThatPodsComeTo(t *testing.T) 
 	network := plugin("antrea-agent", "linux", "driver")
 	network.Driver, network.Release = matrix.CNI, "cni@2.4.0"
 	tainted := node("n2", "linux/arm64")
-	tainted.Taints = []corev1.Taint{{Key: "dedicated", Value: "gpu", Effect: corev1.TaintEffectNoSchedule}}
+	tainted.Spec.Taints = []corev1.Taint{{Key: "dedicated", Value: "gpu", Effect: corev1.TaintEffectNoSchedule}}
 	cordoned := node("n2", "linux/arm64")
-	cordoned.Unschedulable = true
+	cordoned.Spec.Unschedulable = true
 	amdNode, armNode := node("n1", "linux/amd64"), node("n2", "linux/arm64")
 	for name, c := range map[string]struct {
 		workload render.Workload
-		nodes    []render.Node
+		nodes    []*corev1.Node
 		action   Action
 		objects  string
 		found    []string
 		remedy   []string
 		drivers  []matrix.Driver
 	}{
-		"one platform, all for it":          {workload: plugin("n", "linux", "driver"), nodes: []render.Node{amdNode}},
-		"an image for both, with a variant": {workload: plugin("n", "linux", "sidecar"), nodes: []render.Node{amdNode, armNode}},
+		"one platform, all for it":          {workload: plugin("n", "linux", "driver"), nodes: []*corev1.Node{amdNode}},
+		"an image for both, with a variant": {workload: plugin("n", "linux", "sidecar"), nodes: []*corev1.Node{amdNode, armNode}},
 		"a daemon on another processor": {
-			workload: plugin("vsphere-csi-node", "linux", "driver", "sidecar"), nodes: []render.Node{amdNode, armNode}, action: BlockInstall, objects: "n2", drivers: []matrix.Driver{matrix.CSI},
+			workload: plugin("vsphere-csi-node", "linux", "driver", "sidecar"), nodes: []*corev1.Node{amdNode, armNode}, action: BlockInstall, objects: "n2", drivers: []matrix.Driver{matrix.CSI},
 			found:  []string{"csi@3.5.1: DaemonSet vsphere-csi-node would run on nodes of linux/arm64, which these images are not for: up.example/driver"},
 			remedy: []string{"vdo-bundle lock --platform=all", "nodeSelector in spec.drivers[csi].workloads[vsphere-csi-node]", "spec.excludedNodes"},
 		},
 		"several images": {
-			workload: plugin("vsphere-csi-node", "linux", "driver", "tool", "probe"), nodes: []render.Node{amdNode, armNode}, action: BlockInstall, objects: "n2", drivers: []matrix.Driver{matrix.CSI},
+			workload: plugin("vsphere-csi-node", "linux", "driver", "tool", "probe"), nodes: []*corev1.Node{amdNode, armNode}, action: BlockInstall, objects: "n2", drivers: []matrix.Driver{matrix.CSI},
 			found: []string{"up.example/driver, up.example/tool and 1 more"},
 		},
 		"Windows nodes and a Linux bundle": {
-			workload: plugin("vsphere-csi-node-windows", "windows", "driver"), nodes: []render.Node{amdNode, node("w1", "windows/amd64")}, action: BlockInstall, objects: "w1", drivers: []matrix.Driver{matrix.CSI},
+			workload: plugin("vsphere-csi-node-windows", "windows", "driver"), nodes: []*corev1.Node{amdNode, node("w1", "windows/amd64")}, action: BlockInstall, objects: "w1", drivers: []matrix.Driver{matrix.CSI},
 			found: []string{"nodes of windows/amd64"},
 		},
-		"Windows nodes and an image for both":  {workload: plugin("vsphere-csi-node-windows", "windows", "mixed"), nodes: []render.Node{amdNode, node("w1", "windows/amd64")}},
-		"no Windows node":                      {workload: plugin("vsphere-csi-node-windows", "windows", "driver"), nodes: []render.Node{amdNode}},
-		"kept away by a node selector":         {workload: selected, nodes: []render.Node{amdNode, armNode}},
-		"kept away by a taint":                 {workload: plugin("n", "linux", "driver"), nodes: []render.Node{amdNode, tainted}},
-		"a cordoned node has daemons too":      {workload: plugin("n", "linux", "driver"), nodes: []render.Node{amdNode, cordoned}, action: BlockInstall, objects: "n2", drivers: []matrix.Driver{matrix.CSI}},
-		"a controller that finds a node":       {workload: controller, nodes: []render.Node{amdNode, armNode}, action: Warn, objects: "n2", drivers: []matrix.Driver{matrix.CSI}},
-		"a controller that finds none":         {workload: controller, nodes: []render.Node{armNode}, action: BlockInstall, objects: "n2", drivers: []matrix.Driver{matrix.CSI}},
-		"a controller beside a cordoned node":  {workload: controller, nodes: []render.Node{amdNode, cordoned}},
-		"the snapshot-controller's holds both": {workload: snapshots, nodes: []render.Node{armNode}, action: BlockInstall, objects: "n2", drivers: []matrix.Driver{matrix.SnapshotController, matrix.CSI}},
-		"the network":                          {workload: network, nodes: []render.Node{armNode}, action: BlockInstall, objects: "n2", drivers: []matrix.Driver{matrix.CNI}},
-		"an image of which it is not known":    {workload: plugin("n", "linux", "old", "sidecar"), nodes: []render.Node{amdNode, armNode}},
-		"a node without labels":                {workload: plugin("n", "linux", "driver"), nodes: []render.Node{amdNode, {Name: "n3", Labels: map[string]string{corev1.LabelOSStable: "linux"}}}},
+		"Windows nodes and an image for both":  {workload: plugin("vsphere-csi-node-windows", "windows", "mixed"), nodes: []*corev1.Node{amdNode, node("w1", "windows/amd64")}},
+		"no Windows node":                      {workload: plugin("vsphere-csi-node-windows", "windows", "driver"), nodes: []*corev1.Node{amdNode}},
+		"kept away by a node selector":         {workload: selected, nodes: []*corev1.Node{amdNode, armNode}},
+		"kept away by a taint":                 {workload: plugin("n", "linux", "driver"), nodes: []*corev1.Node{amdNode, tainted}},
+		"a cordoned node has daemons too":      {workload: plugin("n", "linux", "driver"), nodes: []*corev1.Node{amdNode, cordoned}, action: BlockInstall, objects: "n2", drivers: []matrix.Driver{matrix.CSI}},
+		"a controller that finds a node":       {workload: controller, nodes: []*corev1.Node{amdNode, armNode}, action: Warn, objects: "n2", drivers: []matrix.Driver{matrix.CSI}},
+		"a controller that finds none":         {workload: controller, nodes: []*corev1.Node{armNode}, action: BlockInstall, objects: "n2", drivers: []matrix.Driver{matrix.CSI}},
+		"a controller beside a cordoned node":  {workload: controller, nodes: []*corev1.Node{amdNode, cordoned}},
+		"the snapshot-controller's holds both": {workload: snapshots, nodes: []*corev1.Node{armNode}, action: BlockInstall, objects: "n2", drivers: []matrix.Driver{matrix.SnapshotController, matrix.CSI}},
+		"the network":                          {workload: network, nodes: []*corev1.Node{armNode}, action: BlockInstall, objects: "n2", drivers: []matrix.Driver{matrix.CNI}},
+		"an image of which it is not known":    {workload: plugin("n", "linux", "old", "sidecar"), nodes: []*corev1.Node{amdNode, armNode}},
+		"a node without labels":                {workload: plugin("n", "linux", "driver"), nodes: []*corev1.Node{amdNode, {ObjectMeta: metav1.ObjectMeta{Name: "n3", Labels: map[string]string{corev1.LabelOSStable: "linux"}}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			results := CheckImages(&Images{Workloads: []render.Workload{c.workload}, Platforms: known, Nodes: c.nodes})
@@ -128,7 +130,7 @@ func TestWhatIsNotKnownOfImagesBlocksNothing(t *testing.T) {
 // What the checks of the bundle found before makes place for what they find now, and what cluster
 // and vCenters were found to have stays.
 func TestFindingsOfTheBundleReplaceThoseOfBefore(t *testing.T) {
-	i := &Images{Workloads: []render.Workload{plugin("vsphere-csi-node", "linux", "driver")}, Nodes: []render.Node{node("n2", "linux/arm64")},
+	i := &Images{Workloads: []render.Workload{plugin("vsphere-csi-node", "linux", "driver")}, Nodes: []*corev1.Node{node("n2", "linux/arm64")},
 		Platforms: map[image.Digest][]image.Platform{image.DigestOf([]byte("driver")): platforms(t, "linux/amd64")}}
 	var requested []Result
 	for n := range maxListed + 3 {

@@ -21,7 +21,7 @@ type Images struct {
 	Workloads []render.Workload
 	// Platforms are the platforms of each image; a missing one is unknown.
 	Platforms map[image.Digest][]image.Platform
-	Nodes     []render.Node
+	Nodes     []*corev1.Node
 	// Mirrors says how nodes map upstream names to the mirror. It is nil if pods name images in the mirror itself, or
 	// the cluster is not OpenShift.
 	Mirrors *Mirrors
@@ -34,7 +34,7 @@ func CheckImages(i *Images) []Result { return run(&Snapshot{Images: i}, imageChe
 func (id ID) OfBundle() bool { return strings.HasPrefix(string(id), "image-") }
 
 // platformOf returns a node's platform from the kubelet's labels; zero if they are missing.
-func platformOf(n *render.Node) image.Platform {
+func platformOf(n *corev1.Node) image.Platform {
 	p := image.Platform{OS: n.Labels[corev1.LabelOSStable], Architecture: n.Labels[corev1.LabelArchStable]}
 	if p.OS == "" || p.Architecture == "" {
 		return image.Platform{}
@@ -44,8 +44,8 @@ func platformOf(n *render.Node) image.Platform {
 
 func (i *Images) present() map[image.Platform]bool {
 	all := map[image.Platform]bool{}
-	for n := range i.Nodes {
-		all[platformOf(&i.Nodes[n])] = true
+	for _, n := range i.Nodes {
+		all[platformOf(n)] = true
 	}
 	delete(all, image.Platform{})
 	return all
@@ -97,8 +97,7 @@ func (i *Images) lacking(w *render.Workload, p image.Platform) []string {
 func (i *Images) reached(w *render.Workload, about map[image.Platform]found) []found {
 	var out []found
 	fits, reaches := false, w.Reach()
-	for n := range i.Nodes {
-		node := &i.Nodes[n]
+	for _, node := range i.Nodes {
 		f, lacks := about[platformOf(node)]
 		switch {
 		case !reaches(node):

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
@@ -89,7 +90,7 @@ func healthy() preflight.Snapshot {
 		Platforms: map[image.Digest][]image.Platform{driver: {{OS: "linux", Architecture: "amd64"}}},
 		Mirrors: &preflight.Mirrors{Repository: "mirror.site/vdo", Bundle: "mirror.site/vdo@" + driver.String(),
 			Rules: []preflight.MirrorRule{{Set: "ImageDigestMirrorSet vdo-drivers", Source: "up.example", Mirrors: []string{"mirror.site/vdo/up.example"}}}},
-		Nodes: []render.Node{{Name: "node-0", Labels: map[string]string{"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}}},
+		Nodes: []*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "node-0", Labels: map[string]string{"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}}}},
 	}
 	return s
 }

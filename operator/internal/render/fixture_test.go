@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
@@ -89,7 +90,7 @@ func input(t testing.TB, ids ...matrix.ReleaseID) render.Input {
 		}},
 		Cluster: render.Cluster{
 			UID:   "0d9c6e0c-7a39-4c0e-9d7f-1c2f2b5f7a11",
-			Nodes: []render.Node{controlPlane("cp-1"), controlPlane("cp-2"), controlPlane("cp-3"), {Name: "worker-1", Labels: map[string]string{"kubernetes.io/os": "linux"}}},
+			Nodes: []*corev1.Node{controlPlane("cp-1"), controlPlane("cp-2"), controlPlane("cp-3"), node("worker-1", "kubernetes.io/os", "linux")},
 		},
 		PullSecret: []byte(`{"auths":{"mirror.site:5000":{"auth":"dTpw"}}}`),
 		HashKey:    bytes.Repeat([]byte{7}, 32),
@@ -103,15 +104,18 @@ func changeVCenter(in render.Input, change func(*render.VCenter)) {
 	in.VCenters["vc-one"] = v
 }
 
-func controlPlane(name string) render.Node {
-	return render.Node{
-		Name:   name,
-		Labels: map[string]string{"kubernetes.io/os": "linux", "node-role.kubernetes.io/control-plane": ""},
-		Taints: []corev1.Taint{
-			{Key: "node-role.kubernetes.io/control-plane", Effect: corev1.TaintEffectNoSchedule},
-			{Key: "node.cloudprovider.kubernetes.io/uninitialized", Value: "true", Effect: corev1.TaintEffectNoSchedule},
-		},
+func node(name string, labels ...string) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}}}
+	for i := 0; i < len(labels); i += 2 {
+		n.Labels[labels[i]] = labels[i+1]
 	}
+	return n
+}
+
+func controlPlane(name string) *corev1.Node {
+	n := node(name, "kubernetes.io/os", "linux", "node-role.kubernetes.io/control-plane", "")
+	return tainted(tainted(n, "node-role.kubernetes.io/control-plane", corev1.TaintEffectNoSchedule),
+		"node.cloudprovider.kubernetes.io/uninitialized", corev1.TaintEffectNoSchedule)
 }
 
 func mustRender(t testing.TB, in render.Input) *render.Rendered {

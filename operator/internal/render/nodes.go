@@ -25,8 +25,8 @@ func (r *renderer) nodesFor(o *unstructured.Unstructured) []string {
 	}
 	var names []string
 	reaches := reach(&spec)
-	for i := range r.in.Cluster.Nodes {
-		if n := &r.in.Cluster.Nodes[i]; !n.Unschedulable && reaches(n) {
+	for _, n := range r.in.Cluster.Nodes {
+		if !n.Spec.Unschedulable && reaches(n) {
 			names = append(names, n.Name)
 		}
 	}
@@ -35,20 +35,19 @@ func (r *renderer) nodesFor(o *unstructured.Unstructured) []string {
 }
 
 func (r *renderer) windows() bool {
-	return slices.ContainsFunc(r.in.Cluster.Nodes, func(n Node) bool {
+	return slices.ContainsFunc(r.in.Cluster.Nodes, func(n *corev1.Node) bool {
 		return n.Labels[corev1.LabelOSStable] == "windows"
 	})
 }
 
 // reach returns whether pods fit a node by node selector, required node affinity and lasting taints, as in the
 // scheduler. It parses these once, for many nodes.
-func reach(spec *corev1.PodSpec) func(n *Node) bool {
+func reach(spec *corev1.PodSpec) func(n *corev1.Node) bool {
 	required := nodeaffinity.NewRequiredNodeAffinity(spec.NodeSelector, spec.Affinity)
-	log, node := klog.Background(), corev1.Node{}
-	return func(n *Node) bool {
-		node.Name, node.Labels = n.Name, n.Labels
-		fits, err := required.Match(&node)
-		_, repels := scheduling.FindMatchingUntoleratedTaint(log, n.Taints, spec.Tolerations, lasts, false)
+	log := klog.Background()
+	return func(n *corev1.Node) bool {
+		fits, err := required.Match(n)
+		_, repels := scheduling.FindMatchingUntoleratedTaint(log, n.Spec.Taints, spec.Tolerations, lasts, false)
 		return err == nil && fits && !repels
 	}
 }

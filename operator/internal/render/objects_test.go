@@ -111,15 +111,16 @@ func (l looks) require(t *testing.T, out *render.Rendered) {
 }
 
 func withWindows(in *render.Input) {
-	in.Cluster.Nodes = append(in.Cluster.Nodes, render.Node{Name: "win", Labels: map[string]string{"kubernetes.io/os": "windows"}})
+	in.Cluster.Nodes = append(in.Cluster.Nodes, node("win", "kubernetes.io/os", "windows"))
 }
 
-func onNodes(nodes ...render.Node) func(*render.Input) {
+func onNodes(nodes ...*corev1.Node) func(*render.Input) {
 	return func(in *render.Input) { in.Cluster.Nodes = nodes }
 }
 
-func tainted(n render.Node, key string, effect corev1.TaintEffect) render.Node {
-	n.Taints = append(n.Taints, corev1.Taint{Key: key, Effect: effect})
+func tainted(n *corev1.Node, key string, effect corev1.TaintEffect) *corev1.Node {
+	n = n.DeepCopy()
+	n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: key, Effect: effect})
 	return n
 }
 
@@ -138,7 +139,7 @@ func TestWhatIsMadeOfObjects(t *testing.T) {
 	newer := image.MustReference("registry.k8s.io/sig-storage/csi-provisioner:v5.0.0")
 	a, b, c := controlPlane("a"), controlPlane("b"), controlPlane("c")
 	cordoned := controlPlane("cordoned")
-	cordoned.Unschedulable = true
+	cordoned.Spec.Unschedulable = true
 	no := false
 	for name, row := range map[string]struct {
 		edit func(*render.Input)
@@ -222,7 +223,7 @@ func TestWhatIsMadeOfObjects(t *testing.T) {
 				`"mirrors":["m.site/vdo/up.example/a","old.site/up.example/a"],"source":"up.example/a"}]}`},
 		}},
 
-		"workers only": {onNodes(render.Node{Name: "w"}), looks{{controller + " spec/replicas", "=1"}, {"notes", "no node can hold the pods of Deployment kube-system/snapshot-controller"}}},
+		"workers only": {onNodes(node("w")), looks{{controller + " spec/replicas", "=1"}, {"notes", "no node can hold the pods of Deployment kube-system/snapshot-controller"}}},
 		"a selector that fits no node": {func(in *render.Input) {
 			in.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Workloads: []v1alpha1.Workload{
 				{Name: "vsphere-csi-controller", NodeSelector: map[string]string{"disk": "none"}}}}}
@@ -251,7 +252,7 @@ spec: {template: {spec: {affinity: {nodeAffinity: {requiredDuringSchedulingIgnor
 			in.Spec.Patches = []v1alpha1.Patch{patchOf(matrix.SnapshotController, "Deployment", "snapshot-controller", `
 spec: {template: {spec: {affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [
   {matchExpressions: [{key: kubernetes.io/os, operator: In, values: [linux]}]}]}}}}}}`)}
-			in.Cluster.Nodes = []render.Node{{Name: "w", Labels: map[string]string{"kubernetes.io/os": "linux"}}}
+			in.Cluster.Nodes = []*corev1.Node{node("w", "kubernetes.io/os", "linux")}
 		}, looks{
 			{snapshots + inPods + "affinity", `"key":"kubernetes.io/os"`}, {snapshots + inPods + "affinity", "!control-plane"},
 			{"notes", "!pods of Deployment kube-system/snapshot-controller"},

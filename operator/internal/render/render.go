@@ -164,7 +164,7 @@ type Cluster struct {
 	UID string
 	// Distribution as in matrix.Facts: "openshift" matters here.
 	Distribution string
-	Nodes        []Node
+	Nodes        []*corev1.Node
 	// GeneratedClusterID is key clusterID of ConfigMap vsphere-csi-cluster-id in vmware-system-csi, which CSI 3.0
 	// and later generates; "" if none exists.
 	GeneratedClusterID string
@@ -189,14 +189,6 @@ type Cluster struct {
 	// adopt; empty if none exists, or if they are ours.
 	ExistingCloudConfig, ExistingStorageConfig []byte
 	ExistingFeatureStates                      map[string][]byte
-}
-
-// Node is the part of a node that rendering needs.
-type Node struct {
-	Name          string
-	Labels        map[string]string
-	Taints        []corev1.Taint
-	Unschedulable bool
 }
 
 // Rendered is the desired state of the cluster.

@@ -132,43 +132,42 @@ func TestWorkloadsAreThoseThatAreRendered(t *testing.T) {
 	require.ElementsMatch(t, []string{"DaemonSet vsphere-cloud-controller-manager", "Deployment snapshot-controller", "Deployment vsphere-csi-controller",
 		"DaemonSet vsphere-csi-node", "DaemonSet vsphere-csi-node-windows"}, names)
 
-	node := workload(t, all, "vsphere-csi-node")
-	require.Equal(t, "csi@3.5.1", node.Release)
-	require.Equal(t, matrix.CSI, node.Driver)
+	plugin := workload(t, all, "vsphere-csi-node")
+	require.Equal(t, "csi@3.5.1", plugin.Release)
+	require.Equal(t, matrix.CSI, plugin.Driver)
 	var images []string
-	for _, i := range node.Images {
+	for _, i := range plugin.Images {
 		images = append(images, i.Upstream)
 		require.Equal(t, in.Lock.Images[slices.IndexFunc(in.Lock.Images, func(l bundle.Image) bool { return l.Digest == i.Digest })].Reference.Repository(), i.Upstream)
 	}
 	require.Equal(t, []string{"registry.k8s.io/csi-vsphere/driver", "registry.k8s.io/sig-storage/csi-node-driver-registrar", "registry.k8s.io/sig-storage/livenessprobe"}, images)
 
-	labels := func(more ...string) map[string]string {
-		m := map[string]string{"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
-		for i := 0; i < len(more); i += 2 {
-			m[more[i]] = more[i+1]
-		}
-		return m
+	of := func(more ...string) *corev1.Node {
+		return node("", append([]string{"kubernetes.io/os", "linux", "kubernetes.io/arch", "amd64"}, more...)...)
 	}
-	master := corev1.Taint{Key: "node-role.kubernetes.io/control-plane", Effect: corev1.TaintEffectNoSchedule}
+	const role = "node-role.kubernetes.io/control-plane"
+	plane := tainted(of(role, ""), role, corev1.TaintEffectNoSchedule)
+	worker, aside := of(), plane.DeepCopy()
+	worker.Spec.Unschedulable, aside.Spec.Unschedulable = true, true
 	for name, c := range map[string]struct {
 		workload string
-		node     render.Node
+		node     *corev1.Node
 		reaches  bool
 	}{
-		"a worker":                         {"vsphere-csi-node", render.Node{Labels: labels()}, true},
-		"a cordon keeps no daemon away":    {"vsphere-csi-node", render.Node{Labels: labels(), Unschedulable: true}, true},
-		"another processor, by setting":    {"vsphere-csi-node", render.Node{Labels: labels("kubernetes.io/arch", "arm64")}, false},
-		"an excluded node":                 {"vsphere-csi-node", render.Node{Labels: labels("place", "elsewhere")}, false},
-		"Windows, for Linux pods":          {"vsphere-csi-node", render.Node{Labels: labels("kubernetes.io/os", "windows")}, false},
-		"Windows":                          {"vsphere-csi-node-windows", render.Node{Labels: labels("kubernetes.io/os", "windows")}, true},
-		"Linux, for Windows pods":          {"vsphere-csi-node-windows", render.Node{Labels: labels()}, false},
-		"a worker, for the controller":     {"vsphere-csi-controller", render.Node{Labels: labels()}, false},
-		"control plane":                    {"vsphere-csi-controller", render.Node{Labels: labels("node-role.kubernetes.io/control-plane", ""), Taints: []corev1.Taint{master}}, true},
-		"a control plane that is cordoned": {"vsphere-csi-controller", render.Node{Labels: labels("node-role.kubernetes.io/control-plane", ""), Unschedulable: true}, false},
-		"the cloud provider":               {"vsphere-cloud-controller-manager", render.Node{Labels: labels("node-role.kubernetes.io/control-plane", ""), Taints: []corev1.Taint{master}}, true},
+		"a worker":                         {"vsphere-csi-node", of(), true},
+		"a cordon keeps no daemon away":    {"vsphere-csi-node", worker, true},
+		"another processor, by setting":    {"vsphere-csi-node", of("kubernetes.io/arch", "arm64"), false},
+		"an excluded node":                 {"vsphere-csi-node", of("place", "elsewhere"), false},
+		"Windows, for Linux pods":          {"vsphere-csi-node", of("kubernetes.io/os", "windows"), false},
+		"Windows":                          {"vsphere-csi-node-windows", of("kubernetes.io/os", "windows"), true},
+		"Linux, for Windows pods":          {"vsphere-csi-node-windows", of(), false},
+		"a worker, for the controller":     {"vsphere-csi-controller", of(), false},
+		"control plane":                    {"vsphere-csi-controller", plane, true},
+		"a control plane that is cordoned": {"vsphere-csi-controller", aside, false},
+		"the cloud provider":               {"vsphere-cloud-controller-manager", plane, true},
 	} {
 		w := workload(t, all, c.workload)
-		require.Equal(t, c.reaches, w.Reach()(&c.node), name)
+		require.Equal(t, c.reaches, w.Reach()(c.node), name)
 	}
 
 	in.Spec.Drivers[0].Workloads[0].Name = "none"

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -209,7 +210,8 @@ type Image struct {
 func Workloads(in Input) []Workload {
 	in.ImageNames, in.PullSecret, in.VCenters, in.HashKey = v1alpha1.ImageNamesUpstream, nil, nil, make([]byte, minHashKey)
 	in.Keep = map[matrix.Driver]bool{matrix.CPI: true, matrix.CSI: true}
-	in.Cluster.Nodes = []Node{{Labels: map[string]string{corev1.LabelOSStable: "windows"}}}
+	windows := metav1.ObjectMeta{Labels: labels.Set{corev1.LabelOSStable: "windows"}}
+	in.Cluster.Nodes = []*corev1.Node{{ObjectMeta: windows}}
 	if p := in.Spec.StorageProvider; p != nil {
 		p = p.DeepCopy()
 		p.Webhook, in.Spec.StorageProvider = false, p
@@ -259,7 +261,7 @@ func workloads(r *Rendered, of []matrix.ReleaseID) []Workload {
 
 // Reach returns whether a pod of the workload fits a node: by node selector, required node affinity, lasting taints
 // and, except for DaemonSets, cordons.
-func (w *Workload) Reach() func(*Node) bool {
+func (w *Workload) Reach() func(*corev1.Node) bool {
 	reaches := reach(&w.Pods)
-	return func(n *Node) bool { return (w.Kind == "DaemonSet" || !n.Unschedulable) && reaches(n) }
+	return func(n *corev1.Node) bool { return (w.Kind == "DaemonSet" || !n.Spec.Unschedulable) && reaches(n) }
 }

@@ -185,10 +185,7 @@ func installed(o *assess.Observed, inv inventory.Inventory) map[matrix.Driver]ma
 
 func (p *pass) collectCluster(ctx context.Context) error {
 	c := &p.cluster
-	c.Distribution = p.site.Distribution
-	for _, n := range p.observed.Nodes {
-		c.Nodes = append(c.Nodes, render.Node{Name: n.Name, Labels: n.Labels, Taints: n.Spec.Taints, Unschedulable: n.Spec.Unschedulable})
-	}
+	c.Distribution, c.Nodes = p.site.Distribution, p.observed.Nodes
 	system := inventory.ID{Key: inventory.Key{Kind: "Namespace", Name: metav1.NamespaceSystem}, Version: "v1"}
 	live, refused, err := p.Cluster.Read(ctx, []inventory.ID{system})
 	if err := cmp.Or(err, p.at(matrix.CSI, refused[system.Key])); err != nil {
