@@ -313,7 +313,7 @@ func (c *Cluster) MirrorRules(ctx context.Context) ([]preflight.MirrorRule, erro
 		err := pages.Each(ctx, c.Reader, list, func(o *unstructured.Unstructured) {
 			set := o.GetKind() + " " + o.GetName()
 			for _, e := range mirrorset.Read(o.Object, k) {
-				all = append(all, preflight.MirrorRule{Set: set, Source: e.Source, Mirrors: e.Mirrors, Policy: e.Policy, Tags: k.Tags})
+				all = append(all, preflight.MirrorRule{Set: set, Entry: e, Tags: k.Tags})
 			}
 		})
 		if err := listFault(k.Kind+"s", err); err != nil {

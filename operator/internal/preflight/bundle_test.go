@@ -164,7 +164,7 @@ func TestFindingsOfTheBundleReplaceThoseOfBefore(t *testing.T) {
 }
 
 func rule(set, source string, mirrors ...string) MirrorRule {
-	return MirrorRule{Set: set, Source: source, Mirrors: mirrors}
+	return MirrorRule{Set: set, Entry: mirrorset.Entry{Source: source, Mirrors: mirrors}}
 }
 
 // Sets are understood as the nodes' registries.conf that is made of them (containers-registries.conf(5)).

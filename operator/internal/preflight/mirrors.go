@@ -31,11 +31,8 @@ type Mirrors struct {
 
 // MirrorRule is one entry of an ImageDigestMirrorSet, an ImageTagMirrorSet or an ImageContentSourcePolicy.
 type MirrorRule struct {
-	Set     string // Kind name
-	Source  string // HOST[:PORT][/PATH…], or *.DOMAIN
-	Mirrors []string
-	// Policy of the source; "" means AllowContactingSource.
-	Policy mirrorset.Policy
+	Set             string // Kind name
+	mirrorset.Entry        // of a HOST[:PORT][/PATH…], or of *.DOMAIN
 	// Tags is set for a rule for names with a tag: it maps no digest.
 	Tags bool
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/mirrorset"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
@@ -89,7 +90,7 @@ func healthy() preflight.Snapshot {
 		Workloads: []render.Workload{{Driver: matrix.CSI, Release: "csi@3.5.1", Kind: "DaemonSet", Name: "vsphere-csi-node", Images: []render.Image{{Upstream: "up.example/driver", Digest: driver}}}},
 		Platforms: map[image.Digest][]image.Platform{driver: {{OS: "linux", Architecture: "amd64"}}},
 		Mirrors: &preflight.Mirrors{Repository: "mirror.site/vdo", Bundle: "mirror.site/vdo@" + driver.String(),
-			Rules: []preflight.MirrorRule{{Set: "ImageDigestMirrorSet vdo-drivers", Source: "up.example", Mirrors: []string{"mirror.site/vdo/up.example"}}}},
+			Rules: []preflight.MirrorRule{{Set: "ImageDigestMirrorSet vdo-drivers", Entry: mirrorset.Entry{Source: "up.example", Mirrors: []string{"mirror.site/vdo/up.example"}}}}},
 		Nodes: []*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "node-0", Labels: map[string]string{"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}}}},
 	}
 	return s

@@ -161,7 +161,7 @@ func (p *pass) countOwnSet(ctx context.Context, m *preflight.Mirrors) {
 	}
 	m.Own, m.Rules = plan.IDOf(o.Unstructured).Key.String(), slices.Clone(p.sets.others)
 	for _, e := range entries {
-		m.Rules = append(m.Rules, preflight.MirrorRule{Set: m.Own, Source: e.Source, Mirrors: e.Mirrors, Policy: e.Policy})
+		m.Rules = append(m.Rules, preflight.MirrorRule{Set: m.Own, Entry: e})
 	}
 }
 
