@@ -17,11 +17,11 @@ import (
 
 // fresh refuses a bundle with an expired matrix, or one older than one accepted before. It allows the accepted
 // digest, and the one in spec.acceptOlder.
-func fresh(b *v1alpha1.DriverBundle, digest string, f found, now time.Time) error {
+func fresh(b *v1alpha1.DriverBundle, digest string, m *v1alpha1.MatrixStatus, now time.Time) error {
 	if b.Spec.AcceptOlder == digest || b.Status.Digest == digest {
 		return nil
 	}
-	err := freshness(b, f.matrix, b.Status.HighestSerial, now)
+	err := freshness(b, m, b.Status.HighestSerial, now)
 	if err == nil {
 		return nil
 	}
@@ -39,7 +39,7 @@ func moved(b *v1alpha1.DriverBundle) bool {
 }
 
 // freshness returns why a matrix is not fresh, in a repository with that highest serial.
-func freshness(b *v1alpha1.DriverBundle, m v1alpha1.MatrixStatus, highest int64, now time.Time) error {
+func freshness(b *v1alpha1.DriverBundle, m *v1alpha1.MatrixStatus, highest int64, now time.Time) error {
 	const newer = "push a bundle with a newer matrix"
 	switch {
 	case m.Serial < highest:
@@ -60,29 +60,29 @@ func wrongSerial(b *v1alpha1.DriverBundle, highest int64) string {
 	return "; if the higher serial is wrong: " + v1alpha1.ForgetSerials(b.Namespace)
 }
 
-// inspect returns the matrix and releases of a bundle.
-func inspect(c *bundle.Contents) (found, error) {
+// inspect returns the part of the status about the matrix and releases of a bundle.
+func inspect(c *bundle.Contents) (s v1alpha1.DriverBundleStatus, err error) {
 	doc, err := matrix.Parse("matrix of the bundle", c.Matrix)
 	if err != nil {
-		return found{}, err
+		return s, err
 	}
 	if doc.Serial != c.Lock.Matrix.Serial {
-		return found{}, fault.Errorf(fault.Corrupt, "read", "the bundle",
+		return s, fault.Errorf(fault.Corrupt, "read", "the bundle",
 			"make the bundle again with `vdo-bundle pull`", "%w", errSerial)
 	}
-	f := found{matrix: v1alpha1.MatrixStatus{
+	s.Matrix = &v1alpha1.MatrixStatus{
 		Serial: doc.Serial, Issued: metav1.NewTime(doc.Issued), Expires: metav1.NewTime(doc.Expires),
 		Digest: c.Lock.Matrix.Digest.String(),
-	}}
+	}
 	inside := releasesInside(doc, c.Lock)
 	for _, r := range inside[:min(len(inside), maxReleases)] {
-		f.releases = append(f.releases, v1alpha1.ReleaseStatus{
+		s.Releases = append(s.Releases, v1alpha1.ReleaseStatus{
 			Driver: string(r.Driver), Version: r.Version.String(), State: string(r.State),
 			Kubernetes: r.Kubernetes.String(), VSphere: r.VSphere.String(),
 		})
 	}
-	f.kubernetes = condition.Cut(covered(inside), maxStatusText)
-	return f, nil
+	s.Kubernetes = condition.Cut(covered(inside), maxStatusText)
+	return s, nil
 }
 
 const (
@@ -93,13 +93,9 @@ const (
 
 // releasesInside returns the releases of the matrix that are in the lock, in its order.
 func releasesInside(doc *matrix.Document, lock *bundle.Lock) []matrix.Release {
-	byID := map[string]matrix.Release{}
-	for _, r := range doc.Releases {
-		byID[r.ReleaseID.String()] = r
-	}
 	var out []matrix.Release
 	for _, l := range lock.Releases {
-		if r, ok := byID[l.ID()]; ok {
+		if r, ok := doc.Release(matrix.ReleaseID{Driver: l.Driver, Version: l.Version}); ok {
 			out = append(out, r)
 		}
 	}

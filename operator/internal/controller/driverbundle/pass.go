@@ -126,7 +126,7 @@ func (r *Reconciler) consider(
 	}
 	found, err := inspect(h.contents)
 	if err == nil {
-		err = fresh(b, c.root.Digest.String(), found, r.Now())
+		err = fresh(b, c.root.Digest.String(), found.Matrix, r.Now())
 	}
 	if err != nil {
 		return nil, c.refused(b, err)
@@ -171,13 +171,6 @@ func unlessPassing(c candidate, b *v1alpha1.DriverBundle, err error) error {
 		return c.refused(b, err)
 	}
 	return err
-}
-
-// found is the relevant contents of a bundle.
-type found struct {
-	matrix     v1alpha1.MatrixStatus
-	releases   []v1alpha1.ReleaseStatus
-	kubernetes string
 }
 
 var errSerial = errors.New("the lock names another serial than the matrix has")

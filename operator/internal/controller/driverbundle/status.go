@@ -45,7 +45,7 @@ func (h stored) good() bool { return len(h.keys) > 0 }
 type acceptance struct {
 	candidate
 	keys  []string
-	found found // zero for the bundle that was accepted before
+	found v1alpha1.DriverBundleStatus // of its contents; zero for the bundle that was accepted before
 }
 
 func acceptedAt(b *v1alpha1.DriverBundle) time.Time {
@@ -94,11 +94,10 @@ func (a *acceptance) record(s *v1alpha1.DriverBundleStatus, now time.Time) {
 		s.AcceptedAt = &metav1.Time{Time: now}
 	}
 	s.Digest, s.Repository, s.Tag, s.VerifiedBy = digest, a.repository.Repository(), a.tag, a.keys
-	if a.found.matrix.Digest == "" {
-		return
+	if m := a.found.Matrix; m != nil {
+		s.Matrix, s.Releases, s.Kubernetes = m, a.found.Releases, a.found.Kubernetes
+		s.HighestSerial = max(s.HighestSerial, m.Serial)
 	}
-	s.Matrix, s.Releases, s.Kubernetes = &a.found.matrix, a.found.releases, a.found.kubernetes
-	s.HighestSerial = max(s.HighestSerial, a.found.matrix.Serial)
 }
 
 // conditions returns the conditions for the outcome, with the status as Record writes it. It is pure.
@@ -151,7 +150,7 @@ func (o outcome) fresh(b *v1alpha1.DriverBundle) metav1.Condition {
 	if moved(b) { // the highest serial is of the new repository
 		highest = 0
 	}
-	err := freshness(b, *s.Matrix, highest, o.at)
+	err := freshness(b, s.Matrix, highest, o.at)
 	text := fmt.Sprintf("matrix serial %d, until %s", s.Matrix.Serial, s.Matrix.Expires.UTC().Format(time.RFC3339))
 	switch {
 	case err != nil && b.Spec.AcceptOlder == s.Digest:
