@@ -93,24 +93,24 @@ func (r *Reconciler) Pass(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig)
 	if err := r.Logins.Recall(ctx, r.Now()); err != nil {
 		return nil, err // an unknown failure may be the one that locks an account
 	}
-	in, err := observe(ctx, r.Reader, vcc)
-	if wait := due(vcc, in.version, r.Now()); wait > 0 {
-		return unasked{wait: in.soon(wait)}, nil
+	in, err := credentials.Read(ctx, r.Reader, vcc)
+	if wait := due(vcc, in.Version, r.Now()); wait > 0 {
+		return unasked{wait: soon(in, wait)}, nil
 	}
 	if err != nil {
-		return answer{version: in.version, requested: requested(vcc), err: err, at: r.Now(), wait: in.soon(0)}, nil //nolint:nilerr // it is the answer
+		return answer{version: in.Version, requested: requested(vcc), err: err, at: r.Now(), wait: soon(in, 0)}, nil //nolint:nilerr // it is the answer
 	}
 	known := r.Logins.Known(question(vcc, in), r.Now())
 	switch {
-	case known != nil && known.Wait > 0 && answered(vcc, in.version):
-		return unasked{wait: in.soon(known.Wait)}, nil // its last answer holds until then
+	case known != nil && known.Wait > 0 && answered(vcc, in.Version):
+		return unasked{wait: soon(in, known.Wait)}, nil // its last answer holds until then
 	case known != nil: // without a login nothing can be lost, so nothing is written before
 		return remembered(vcc, in, known), nil
 	}
 	// This record keeps an operator that was killed, could not write the answer, or read a stale resource from asking
 	// the same again at once.
 	before := vcc.DeepCopy()
-	begin(vcc, in.version, r.Now())
+	begin(vcc, in.Version, r.Now())
 	if err := r.Writer.Write(ctx, before, vcc); err != nil {
 		return nil, err // without a record there is no try
 	}
@@ -118,7 +118,9 @@ func (r *Reconciler) Pass(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig)
 }
 
 // ask checks the vCenter, one question at a time for each, unless memory has its refusal.
-func (r *Reconciler) ask(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig, in inputs) (reconciler.Outcome[*v1alpha1.VsphereCloudConfig], error) {
+func (r *Reconciler) ask(
+	ctx context.Context, vcc *v1alpha1.VsphereCloudConfig, in credentials.Credentials,
+) (reconciler.Outcome[*v1alpha1.VsphereCloudConfig], error) {
 	q := question(vcc, in)
 	known, leave, err := r.Logins.Enter(ctx, q, r.Now)
 	if err != nil {
@@ -128,12 +130,12 @@ func (r *Reconciler) ask(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig, 
 	if known != nil {
 		return remembered(vcc, in, known), nil
 	}
-	target := in.target
+	target := vcenter.TargetOf(vcc, in.Username, in.Password, in.CA)
 	target.Turn = func(ctx context.Context, login func() error) (err error) {
 		known, err = r.Logins.Login(ctx, q, r.Now, login)
 		return err
 	}
-	a := answer{version: in.version, requested: requested(vcc), user: in.target.Username, wait: in.soon(0)}
+	a := answer{version: in.Version, requested: requested(vcc), user: in.Username, wait: soon(in, 0)}
 	a.found, a.err = r.Check(ctx, target)
 	if known != nil {
 		return remembered(vcc, in, known), nil
@@ -155,16 +157,16 @@ func (r *Reconciler) refresh(ctx context.Context, vcc *v1alpha1.VsphereCloudConf
 }
 
 // remembered returns the answer that memory has.
-func remembered(vcc *v1alpha1.VsphereCloudConfig, in inputs, known *logins.Known) answer {
-	wait := in.soon(known.Wait)
-	return answer{version: in.version, requested: requested(vcc), err: known.Err, at: known.At, wait: wait}
+func remembered(vcc *v1alpha1.VsphereCloudConfig, in credentials.Credentials, known *logins.Known) answer {
+	wait := soon(in, known.Wait)
+	return answer{version: in.Version, requested: requested(vcc), err: known.Err, at: known.At, wait: wait}
 }
 
 // question returns the vCenter, account and trust of a check, as package logins remembers it.
-func question(vcc *v1alpha1.VsphereCloudConfig, in inputs) logins.Question {
+func question(vcc *v1alpha1.VsphereCloudConfig, in credentials.Credentials) logins.Question {
 	return logins.Question{
-		Host: in.target.Host, Port: in.target.Port, Username: in.target.Username, Password: string(in.target.Password),
-		Trust: logins.TrustOf(&vcc.Spec, in.target.Trust.CA), Asker: string(vcc.UID), Pass: requested(vcc), Handled: vcc.Status.HandledReconcileAt,
+		Host: vcc.Spec.VcIP, Port: int(vcc.Spec.Port), Username: in.Username, Password: in.Password,
+		Trust: logins.TrustOf(&vcc.Spec, in.CA), Asker: string(vcc.UID), Pass: requested(vcc), Handled: vcc.Status.HandledReconcileAt,
 	}
 }
 
@@ -179,24 +181,12 @@ func requested(vcc *v1alpha1.VsphereCloudConfig) string {
 	return v1alpha1.Asked(vcc, v1alpha1.AnnotationRequestedAt)
 }
 
-type inputs struct {
-	target    vcenter.Target
-	version   string // identifies the objects read
-	elsewhere bool   // the Secret is not in the resource's namespace
-}
-
 // soon returns the wait, bounded by a minute for a Secret that is not watched.
-func (in inputs) soon(wait time.Duration) time.Duration {
-	if !in.elsewhere {
+func soon(in credentials.Credentials, wait time.Duration) time.Duration {
+	if !in.Elsewhere {
 		return wait
 	}
 	return min(cmp.Or(wait, time.Minute), time.Minute)
-}
-
-func observe(ctx context.Context, c client.Reader, vcc *v1alpha1.VsphereCloudConfig) (inputs, error) {
-	read, err := credentials.Read(ctx, c, vcc)
-	target := vcenter.TargetOf(vcc, read.Username, read.Password, read.CA)
-	return inputs{version: read.Version, target: target, elsewhere: read.Elsewhere}, err
 }
 
 // reads reports whether a resource reads an object of its namespace.

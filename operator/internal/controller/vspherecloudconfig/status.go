@@ -191,7 +191,7 @@ func Past(reader client.Reader, namespace string) func(context.Context) ([]login
 		var all []logins.Past
 		var unread error
 		for i := range list.Items {
-			in, err := observe(ctx, reader, &list.Items[i])
+			in, err := credentials.Read(ctx, reader, &list.Items[i])
 			switch {
 			case condition.Passing(err):
 				unread = errors.Join(unread, err)
@@ -204,15 +204,15 @@ func Past(reader client.Reader, namespace string) func(context.Context) ([]login
 }
 
 // past returns the logins that one status records for the current Secret and CA.
-func past(vcc *v1alpha1.VsphereCloudConfig, in inputs) (all []logins.Past) {
+func past(vcc *v1alpha1.VsphereCloudConfig, in credentials.Credentials) (all []logins.Past) {
 	st, q := &vcc.Status, question(vcc, in)
 	q.Pass = st.HandledReconcileAt
-	if st.AskedAt != nil && st.AskedWith == askedWith(vcc, in.version) {
+	if st.AskedAt != nil && st.AskedWith == askedWith(vcc, in.Version) {
 		all = append(all, logins.Past{Question: q, At: st.AskedAt.Time, Err: logins.ErrLost})
 	}
 	ready := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionReady)
 	switch {
-	case ready == nil, ready.ObservedGeneration != vcc.Generation, st.CheckedAt == nil, st.CredentialsVersion != in.version: // of another state
+	case ready == nil, ready.ObservedGeneration != vcc.Generation, st.CheckedAt == nil, st.CredentialsVersion != in.Version: // of another state
 	case refused(st.Conditions):
 		all = append(all, logins.Past{Question: q, At: st.CheckedAt.Time,
 			Err: &fault.Error{Reason: fault.Reason(ready.Reason), Err: errors.New(ready.Message)}})
