@@ -14,6 +14,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drift"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 )
 
@@ -84,7 +85,7 @@ func TestPathsThatMayBeLeftToOthers(t *testing.T) {
 		rules, err := drift.Parse(ignore("Deployment", "/spec/template/spec/"+path))
 		require.ErrorContains(t, err, "no names", path)
 		o := deployment(t, `{"spec":{"template":{"spec":{"tolerations":[{"key":"a","effect":"NoSchedule"}]}}}}`)
-		require.Equal(t, o, rules.Omit(drift.Target{Object: o, Live: o.DeepCopy(), Manager: ours}), path)
+		require.Equal(t, o, rules.Omit(render.Object{Unstructured: o}, o.DeepCopy(), ours), path)
 	}
 	for _, kind := range []string{"Secret", "CustomResourceDefinition", "Namespace", "CSIDriver", "ClusterRole", "Role", "ClusterRoleBinding", "RoleBinding"} {
 		_, err := drift.Parse(ignore(kind, "/metadata/annotations/a"))
@@ -125,23 +126,23 @@ func TestWhatIsAppliedWhereAFieldIsLeftToOthers(t *testing.T) {
 	const containers = `{"spec":{"template":{"spec":{"containers":[{"name":"a","resources":{"requests":{"cpu":"1"}}},{"name":"b"}]}}}}`
 	for name, c := range map[string]struct {
 		path, desired, live, theirs, applied string
-		whole                                bool
+		apply                                render.Strategy
 	}{
-		"an autoscaler has set it":   {"/spec/replicas", `{"spec":{"replicas":3}}`, `{"metadata":{"managedFields":[{"manager":"hpa","subresource":"scale","fieldsV1":{"f:spec":{"f:replicas":{}}}}]},"spec":{"replicas":7}}`, "", `{"spec":{}}`, false},
-		"an atomic map of another's": {"/spec/template/spec/nodeSelector", `{"spec":{"template":{"spec":{"nodeSelector":{"a":"1"}}}}}`, `{"spec":{"template":{"spec":{"nodeSelector":{"b":"2"}}}}}`, `{"f:spec":{"f:template":{"f:spec":{"f:nodeSelector":{}}}}}`, `{"spec":{"template":{"spec":{}}}}`, false},
-		"an empty map of another's":  {"/spec/strategy", `{"spec":{"strategy":{"a":"1"}}}`, `{"metadata":{"managedFields":[{"manager":"vdo-operator","fieldsV1":{"f:spec":{"f:strategy":{"f:a":{}}}}}]},"spec":{"strategy":{"a":"1"}}}`, `{"f:spec":{"f:strategy":{}}}`, `{"spec":{"strategy":{"a":"1"}}}`, false},
-		"an item of a list, by name": {"/spec/template/spec/containers/0/resources", containers, `{"spec":{"template":{"spec":{"containers":[{"name":"b"},{"name":"a","resources":{"requests":{"cpu":"9"}}}]}}}}`, `{"f:spec":{"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"a\"}":{"f:resources":{"f:requests":{"f:cpu":{}}}}}}}}}`, `{"spec":{"template":{"spec":{"containers":[{"name":"a"},{"name":"b"}]}}}}`, false},
-		"data that are replaced":     {"/metadata/annotations/x", `{"metadata":{"annotations":{"x":"1","y":"1"}}}`, `{"metadata":{"annotations":{"x":"2"}}}`, "", `{"metadata":{"annotations":{"x":"2","y":"1"}}}`, true},
+		"an autoscaler has set it":   {"/spec/replicas", `{"spec":{"replicas":3}}`, `{"metadata":{"managedFields":[{"manager":"hpa","subresource":"scale","fieldsV1":{"f:spec":{"f:replicas":{}}}}]},"spec":{"replicas":7}}`, "", `{"spec":{}}`, render.Merge},
+		"an atomic map of another's": {"/spec/template/spec/nodeSelector", `{"spec":{"template":{"spec":{"nodeSelector":{"a":"1"}}}}}`, `{"spec":{"template":{"spec":{"nodeSelector":{"b":"2"}}}}}`, `{"f:spec":{"f:template":{"f:spec":{"f:nodeSelector":{}}}}}`, `{"spec":{"template":{"spec":{}}}}`, render.Merge},
+		"an empty map of another's":  {"/spec/strategy", `{"spec":{"strategy":{"a":"1"}}}`, `{"metadata":{"managedFields":[{"manager":"vdo-operator","fieldsV1":{"f:spec":{"f:strategy":{"f:a":{}}}}}]},"spec":{"strategy":{"a":"1"}}}`, `{"f:spec":{"f:strategy":{}}}`, `{"spec":{"strategy":{"a":"1"}}}`, render.Merge},
+		"an item of a list, by name": {"/spec/template/spec/containers/0/resources", containers, `{"spec":{"template":{"spec":{"containers":[{"name":"b"},{"name":"a","resources":{"requests":{"cpu":"9"}}}]}}}}`, `{"f:spec":{"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"a\"}":{"f:resources":{"f:requests":{"f:cpu":{}}}}}}}}}`, `{"spec":{"template":{"spec":{"containers":[{"name":"a"},{"name":"b"}]}}}}`, render.Merge},
+		"data that are replaced":     {"/metadata/annotations/x", `{"metadata":{"annotations":{"x":"1","y":"1"}}}`, `{"metadata":{"annotations":{"x":"2"}}}`, "", `{"metadata":{"annotations":{"x":"2","y":"1"}}}`, render.Replace},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rules, err := drift.Parse(ignore("Deployment", c.path))
 			require.NoError(t, err)
 			desired := deployment(t, c.desired)
 			before := desired.DeepCopy()
-			got := rules.Omit(drift.Target{Object: desired, Live: live(t, c.live, c.theirs), Manager: ours, Whole: c.whole})
+			got := rules.Omit(render.Object{Unstructured: desired, Apply: c.apply}, live(t, c.live, c.theirs), ours)
 			require.Equal(t, deployment(t, c.applied).Object, got.Object)
 			require.Equal(t, before, desired, "what was rendered stays")
-			require.Equal(t, desired, rules.Omit(drift.Target{Object: desired, Manager: ours}), "what is not there is made whole")
+			require.Equal(t, desired, rules.Omit(render.Object{Unstructured: desired}, nil, ours), "what is not there is made whole")
 		})
 	}
 }
@@ -166,7 +167,7 @@ func TestARuleIsForTheObjectsThatItNames(t *testing.T) {
 		}
 		rules, err := drift.Parse(&v1alpha1.DriftPolicy{Ignore: []v1alpha1.DriftIgnore{c.rule}})
 		require.Equal(t, bad, err != nil)
-		got := rules.Omit(drift.Target{Object: deployment(t, `{"spec":{"replicas":3}}`), Live: live(t, `{"spec":{"replicas":7}}`, `{"f:spec":{"f:replicas":{}}}`), Driver: "csi", Manager: ours})
+		got := rules.Omit(render.Object{Unstructured: deployment(t, `{"spec":{"replicas":3}}`), Driver: "csi"}, live(t, `{"spec":{"replicas":7}}`, `{"f:spec":{"f:replicas":{}}}`), ours)
 		_, exists, _ := unstructured.NestedFieldNoCopy(got.Object, "spec", "replicas")
 		require.Equal(t, c.is, !exists, name)
 	}

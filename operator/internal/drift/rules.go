@@ -26,6 +26,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
 // Rules are the drift rules of a VDOConfig. The zero value repairs everything.
@@ -101,27 +102,19 @@ func (r Rules) of(o *unstructured.Unstructured, d matrix.Driver) [][]string {
 	return all
 }
 
-// Target is an object to apply, with the live one.
-type Target struct {
-	Object  *unstructured.Unstructured
-	Live    *unstructured.Unstructured // nil if missing
-	Driver  matrix.Driver
-	Manager string // ours
-	Whole   bool   // its data are replaced, not applied field by field
-}
-
-// Omit returns the object to apply: without the fields that are left to others. It does not change its input.
-func (r Rules) Omit(t Target) *unstructured.Unstructured {
-	paths := r.of(t.Object, t.Driver)
-	if len(paths) == 0 || t.Live == nil {
-		return t.Object
+// Omit returns the object to apply, without the fields that are left to managers other than ours. The live object is
+// nil if missing. Omit does not change its input.
+func (r Rules) Omit(o render.Object, live *unstructured.Unstructured, ours string) *unstructured.Unstructured {
+	paths := r.of(o.Unstructured, o.Driver)
+	if len(paths) == 0 || live == nil {
+		return o.Unstructured
 	}
-	out := t.Object.DeepCopy()
-	owned := owners(t.Live)
+	out := o.DeepCopy()
+	owned := owners(live)
 	for _, path := range paths {
-		value, fields := follow(out.Object, t.Live.Object, path)
-		if value != nil && !t.Whole {
-			value = owned.without(t.Manager, fields, value)
+		value, fields := follow(out.Object, live.Object, path)
+		if value != nil && o.Apply != render.Replace { // a replaced object is not applied field by field
+			value = owned.without(ours, fields, value)
 		}
 		put(out.Object, path, value)
 	}

@@ -88,8 +88,7 @@ func (s *facts) adapt(rendered *render.Rendered, live plan.Live, rules drift.Rul
 		if w, is := away[plan.IDOf(o.Unstructured).Key]; is {
 			o.Unstructured = withUnavailable(o.Unstructured, w.Desired, s.observed.AwayFrom(w))
 		}
-		o.Unstructured = rules.Omit(drift.Target{Object: o.Unstructured, Live: was, Driver: o.Driver,
-			Manager: cluster.FieldManager, Whole: o.Apply == render.Replace})
+		o.Unstructured = rules.Omit(o, was, cluster.FieldManager)
 		return o, true
 	})
 	return hashes
