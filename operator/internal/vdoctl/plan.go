@@ -194,7 +194,7 @@ func (o *planOptions) head(l *lines, r planReport) {
 	l.printf("bundle  %s%s", shortBundle(r.Bundle), signed)
 	is := []string{"Kubernetes " + r.Kubernetes}
 	for _, vc := range r.VCenters {
-		is = append(is, "vCenter "+vc.Name+" "+vc.Version)
+		is = append(is, "vCenter "+vc.Name+" "+vc.Version.String())
 	}
 	l.printf("now     %s\n", strings.Join(is, ", "))
 }

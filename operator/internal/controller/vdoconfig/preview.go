@@ -38,7 +38,7 @@ type Preview struct {
 	Bundle     string           `json:"bundle"` // REPOSITORY@DIGEST
 	Signers    []string         `json:"signers,omitempty"`
 	Kubernetes string           `json:"kubernetes"`
-	VCenters   []PreviewVCenter `json:"vCenters,omitempty"`
+	VCenters   []matrix.VCenter `json:"vCenters,omitempty"`
 	Drivers    []PreviewDriver  `json:"drivers"`
 	// Path are the upgrades in order, and what the operator does after each.
 	Path []lookahead.Step `json:"route"`
@@ -55,12 +55,6 @@ type Preview struct {
 	// Plan are the changes at the end of the route by object, as in status.plan; nil if no plan from the bundle is
 	// permitted.
 	Plan *v1alpha1.PlanStatus `json:"plan,omitempty"`
-}
-
-// PreviewVCenter is a vCenter's version.
-type PreviewVCenter struct {
-	Name    string `json:"name"`
-	Version string `json:"version"`
 }
 
 // PreviewDriver is the result for a driver at the end of the route.
@@ -110,12 +104,10 @@ func (r *Reconciler) Preview(ctx context.Context, config *v1alpha1.VDOConfig, a 
 	path, end := q.Path(p.upgrades.oneWay, upgrades)
 	s := &p.facts
 	out := &Preview{Bundle: s.bundle.reference(), Path: path,
-		Kubernetes: s.kubernetes.reported, Ahead: p.decision.outlook.Lacks, Warnings: slices.Clone(s.notes)}
+		Kubernetes: s.kubernetes.reported, VCenters: s.site.VCenters,
+		Ahead: p.decision.outlook.Lacks, Warnings: slices.Clone(s.notes)}
 	if s.bundle.verified {
 		out.Signers = s.bundle.source.Status.VerifiedBy
-	}
-	for _, vc := range s.site.VCenters {
-		out.VCenters = append(out.VCenters, PreviewVCenter{vc.Name, vc.Version.String()})
 	}
 	if slices.ContainsFunc(path, func(h lookahead.Step) bool { return len(h.Lacks) > 0 }) {
 		out.Fetch = s.fetching(end, strings.Contains(fmt.Sprint(path), matrix.Newer))
