@@ -54,13 +54,11 @@ type Facts struct {
 
 // Canary is the state of the canary nodes of a revision.
 type Canary struct {
-	// Healthy is set if all canary nodes have the new pods and none has to be waited for.
-	Healthy bool
 	// Idle is set if no canary node shows how the revision does, as none is ready: then time does not count.
 	Idle bool
 	// Soak is how long they must be healthy.
 	Soak time.Duration
-	// Why describes what they lack.
+	// Why describes what they lack, "" if all have the new pods and none has to be waited for.
 	Why string
 	// Gated is why the other nodes may not follow though the soak is over: this is a start like any other.
 	Gated string
@@ -102,7 +100,7 @@ func Judge(h revision.History, l Facts) revision.History {
 	}
 	if c := l.Canary; c != nil && cur.Canary.Open() {
 		switch {
-		case c.Healthy && len(l.New(g.Before)) == 0:
+		case c.Why == "" && len(l.New(g.Before)) == 0:
 			return soak(h, g, l)
 		case c.Idle && len(l.New(g.Before)) == 0:
 			l.ClockPaused = true

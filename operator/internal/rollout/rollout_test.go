@@ -133,7 +133,7 @@ func TestWhyARevisionIsNotHealthyYet(t *testing.T) {
 // while, in looks, and fails where they are not.
 func TestJudgeOfChosenNodes(t *testing.T) {
 	begin := healthy(rev("a", "csi@3.5.1")).Start(*rev("b", "csi@3.7.3"), revision.Beginning{Now: t0, Canary: true})
-	well := rollout.Facts{Canary: &rollout.Canary{Healthy: true, Soak: 10 * time.Minute}}
+	well := rollout.Facts{Canary: &rollout.Canary{Soak: 10 * time.Minute}}
 	ill := rollout.Facts{Canary: &rollout.Canary{Soak: 10 * time.Minute, Why: "n1 has no pod of it"}}
 	now := t0
 	look := func(h revision.History, each time.Duration, looks int, l rollout.Facts) revision.Record {
@@ -160,7 +160,7 @@ func TestJudgeOfChosenNodes(t *testing.T) {
 	clockPaused.ClockPaused = true
 	require.True(t, look(begin, time.Minute, 100, clockPaused).Canary.Open(), "something else is at fault")
 
-	gated := rollout.Facts{Canary: &rollout.Canary{Healthy: true, Soak: 10 * time.Minute, Gated: "no window is open"}}
+	gated := rollout.Facts{Canary: &rollout.Canary{Soak: 10 * time.Minute, Gated: "no window is open"}}
 	cur := look(begin, time.Minute, 100, gated)
 	require.True(t, cur.Canary.Open(), "to follow is a start as any other")
 	cur = look(after(begin, cur), time.Minute, 1, well)

@@ -170,10 +170,8 @@ func (p *pass) canaryLook() *rollout.Canary {
 			lacks = append(lacks, f.Node+" "+f.Message)
 		}
 	}
-	why := condition.Cut(sentences(lacks...), maxText/2)
-	return &rollout.Canary{
-		Healthy: why == "", Idle: c.Idle, Soak: p.facts.soak(), Why: why, Gated: p.facts.followGated(),
-	}
+	return &rollout.Canary{Idle: c.Idle, Soak: p.facts.soak(), Why: condition.Cut(sentences(lacks...), maxText/2),
+		Gated: p.facts.followGated()}
 }
 
 // rolloutStatus returns the status of the canary nodes, nil without any.
