@@ -151,7 +151,7 @@ func (s Step) AdoptsByRecreation() bool { return s.Adopts && s.Action == Recreat
 func (s Step) recreates(o render.Object, live *unstructured.Unstructured, field string) Step {
 	const of = "upstream's deprecated manifests installed it: "
 	if o.Config == render.ConfigHash {
-		s.Action, s.Adopts, s.Object, s.Gated = Wait, false, nil, true
+		s.Action, s.Adopts, s.Object = Wait, false, nil
 		s.Reason = of + "it is recreated once the requested configuration is accepted"
 		return s
 	}

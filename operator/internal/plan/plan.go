@@ -112,8 +112,6 @@ type Step struct {
 	Object   *unstructured.Unstructured
 	Strategy render.Strategy
 	Precondition
-	// Gated is set if the step waits for the configuration, not for the bundle.
-	Gated bool
 	// Err is the fault of a Conflict.
 	Err error
 }
