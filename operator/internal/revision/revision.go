@@ -20,13 +20,12 @@
 package revision
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
@@ -71,8 +70,7 @@ type Revision struct {
 
 // Hash returns a hash of the bundle's digest and the releases.
 func (r Revision) Hash() string {
-	sum := sha256.Sum256([]byte(strings.Join(append([]string{r.Bundle}, r.Releases...), "\n")))
-	return hex.EncodeToString(sum[:])
+	return image.DigestOf([]byte(strings.Join(append([]string{r.Bundle}, r.Releases...), "\n"))).Hex()
 }
 
 // Same reports whether both have the same bundle and releases.

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -182,8 +180,7 @@ func unpack(packed []byte) (*held, error) {
 }
 
 func copyLabels(b *v1alpha1.DriverBundle) map[string]string {
-	sum := sha256.Sum256([]byte(b.Name))
-	return map[string]string{labelManagedBy: managedBy, labelCopy: hex.EncodeToString(sum[:8])}
+	return map[string]string{labelManagedBy: managedBy, labelCopy: image.DigestOf([]byte(b.Name)).Hex()[:16]}
 }
 
 func parts(b *v1alpha1.DriverBundle, d image.Digest, packed []byte) (out []*corev1.ConfigMap) {

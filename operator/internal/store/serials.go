@@ -2,8 +2,6 @@ package store
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"strconv"
 	"strings"
 
@@ -57,8 +55,7 @@ func (s *Store) withSerials(
 	if err != nil {
 		return nil //nolint:nilerr // nothing is accepted from there
 	}
-	sum := sha256.Sum256([]byte(ref.Repository()))
-	key := serialPrefix + hex.EncodeToString(sum[:16])
+	key := serialPrefix + image.DigestOf([]byte(ref.Repository())).Hex()[:32]
 	lost := func(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
 	err = retry.OnError(retry.DefaultRetry, lost, func() error {
 		secret := &corev1.Secret{Data: map[string][]byte{}}

@@ -3,8 +3,6 @@ package vdoconfig
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -487,20 +485,16 @@ func (o *opened) contentOf(id matrix.ReleaseID, maker string) string {
 	if names := o.source.Spec.ImageNames; names != "" && names != v1alpha1.ImageNamesRepository {
 		maker += " " + string(names)
 	}
-	by := sha256.Sum256([]byte(maker))
 	lock := o.contents.Lock
 	i := slices.IndexFunc(lock.Releases, func(r bundle.Release) bool { return r.ID() == id.String() })
 	if i < 0 {
 		return ""
 	}
-	digests, images := map[string]string{}, map[string]string{}
-	for _, i := range lock.Images {
-		digests[i.Reference.String()] = i.Digest.String()
-	}
+	images := map[string]string{}
 	for _, ref := range lock.Releases[i].Images {
-		images[ref] = digests[ref]
+		known, _ := lock.Image(ref)
+		images[ref] = known.Digest.String()
 	}
 	data, _ := json.Marshal([]any{o.source.Status.Repository, lock.Releases[i], images}) //nolint:errchkjson // it cannot fail
-	sum := sha256.Sum256(data)
-	return hex.EncodeToString(by[:4]) + "/" + hex.EncodeToString(sum[:16])
+	return image.DigestOf([]byte(maker)).Hex()[:8] + "/" + image.DigestOf(data).Hex()[:32]
 }

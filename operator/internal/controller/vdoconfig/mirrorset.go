@@ -2,8 +2,6 @@ package vdoconfig
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"slices"
 	"time"
@@ -144,8 +142,7 @@ func (o *opened) mirrored() mirrorset.Entries {
 // contentOfMirrorSet identifies the content of the set, as [facts.content] does for drivers: bundles provide all of it.
 func contentOfMirrorSet(entries mirrorset.Entries) string {
 	data, _ := json.Marshal(entries) //nolint:errchkjson // it cannot fail
-	sum := sha256.Sum256(data)
-	return mirrorset.Digests.Version + "/" + hex.EncodeToString(sum[:16])
+	return mirrorset.Digests.Version + "/" + image.DigestOf(data).Hex()[:32]
 }
 
 // countOwnSet replaces the rules of the operator's existing set by the future ones, if it can write them; else it
