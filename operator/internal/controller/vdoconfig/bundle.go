@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -268,24 +269,19 @@ func (p *pass) openSource(ctx context.Context, reference string) (*opened, error
 	if p.bundle != nil && p.bundle.reference() == reference {
 		return p.bundle, nil
 	}
-	if t, known := p.tried[reference]; known {
-		return t.opened, t.err
-	}
-	var t tried
-	b, err := p.sourceOf(ctx, reference)
-	if t.err = err; err == nil {
-		t.opened, t.err = p.open(ctx, b)
-	}
 	if p.tried == nil {
-		p.tried = map[string]tried{}
+		p.tried = map[string]func() (*opened, error){}
 	}
-	p.tried[reference] = t
-	return t.opened, t.err
-}
-
-type tried struct {
-	opened *opened
-	err    error
+	if p.tried[reference] == nil {
+		p.tried[reference] = sync.OnceValues(func() (*opened, error) {
+			b, err := p.sourceOf(ctx, reference)
+			if err != nil {
+				return nil, err
+			}
+			return p.open(ctx, b)
+		})
+	}
+	return p.tried[reference]()
 }
 
 // trusts fails if a bundle is not trusted now, or its trust is unknown.

@@ -164,7 +164,7 @@ func (r *Reconciler) newPass(config *v1alpha1.VDOConfig) *pass {
 type pass struct {
 	*Reconciler
 	name  types.NamespacedName
-	tried map[string]tried // attempts to open, by REPOSITORY@DIGEST
+	tried map[string]func() (*opened, error) // one attempt to open, by REPOSITORY@DIGEST
 	result
 }
 

@@ -517,7 +517,8 @@ func TestARollbackWaitsForABundleThatCannotBeRead(t *testing.T) {
 	g.Trust = nobody{"sha256:last": true, "sha256:new": true, "sha256:older": true}
 	for away, to := range map[bool]string{true: "", false: cur.Name()} {
 		if g.tried = nil; away {
-			g.tried = map[string]tried{cur.Bundle: {err: because(fault.Unreachable)}}
+			unread := func() (*opened, error) { return nil, because(fault.Unreachable) }
+			g.tried = map[string]func() (*opened, error){cur.Bundle: unread}
 		}
 		g.upgrades = upgrades{}
 		g.decideAll(t.Context())
