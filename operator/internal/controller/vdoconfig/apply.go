@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -144,7 +145,7 @@ func (a *applier) recordFirst(ctx context.Context) error {
 	if err := a.keepKey(ctx); err != nil {
 		return err
 	}
-	if dropped := droppedBy(a.rendering); dropped != "" && a.takesOver() {
+	if dropped := strings.Join(a.rendering.Dropped, "; "); dropped != "" && a.takesOver() {
 		a.emit(corev1.EventTypeWarning, "SettingsDropped", "Apply", "Dropped settings that the VDOConfig does not have: "+dropped)
 	}
 	a.emitRevisions(was.Memory().Revisions, wide.Memory().Revisions)

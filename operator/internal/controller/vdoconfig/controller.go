@@ -201,7 +201,7 @@ func (p *pass) install(ctx context.Context) error {
 	p.decision, p.outcome.spec = rendered.decision, rendered.spec
 	p.outcome.resolved = joinAll(rendered.refused, p.outcome.resolved)
 	p.outcome.notes = append(p.outcome.notes, rendered.Notes...)
-	if dropped := droppedBy(rendered); dropped != "" {
+	if dropped := strings.Join(rendered.Dropped, "; "); dropped != "" {
 		p.outcome.notes = append(p.outcome.notes, "settings that the VDOConfig does not have are not kept: "+dropped)
 	}
 	if err != nil {
@@ -221,14 +221,6 @@ func (p *pass) install(ctx context.Context) error {
 		return fault.Join(unrepaired, drawn.Conflicts())
 	}
 	return fault.Join(unrepaired, p.apply(ctx, tried))
-}
-
-// droppedBy names the manual settings that an adoption drops, "" if none.
-func droppedBy(r rendering) string {
-	if r.Rendered == nil || len(r.Dropped) == 0 {
-		return ""
-	}
-	return strings.Join(r.Dropped, "; ")
 }
 
 func (p *pass) changed(ctx context.Context, s plan.Step, note string) {
