@@ -226,7 +226,10 @@ func (c *Cluster) dryRun(ctx context.Context, o render.Object, live *unstructure
 		return plan.Outcome{Object: live}
 	}
 	if trial := plan.Trial(live, o.Unstructured); trial != nil {
-		return c.dryRunRecreated(ctx, trial)
+		if _, err := c.put(ctx, trial, render.Replace, trial, true); err != nil {
+			return plan.Outcome{Err: c.refused(ctx, "try", plan.IDOf(trial).Key, err)}
+		}
+		return plan.Outcome{} // a comparison with the existing workload would mean nothing
 	}
 	would, err := c.put(ctx, o.Unstructured, o.Apply, live, true)
 	switch {
@@ -299,13 +302,11 @@ func (c *Cluster) Apply(
 
 // Amend writes an object that was read and changed, or a new one. It returns the new state.
 func (c *Cluster) Amend(ctx context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	out := o.DeepCopy()
-	var err error
+	live := o
 	if o.GetResourceVersion() == "" {
-		err = c.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(out), client.FieldOwner(FieldManager), client.ForceOwnership)
-	} else {
-		err = c.Client.Update(ctx, out, client.FieldOwner(FieldManager))
+		live = nil
 	}
+	out, err := c.put(ctx, o, render.Replace, live, false)
 	if err != nil {
 		return nil, classify("change", plan.IDOf(o).Key.String(), err)
 	}

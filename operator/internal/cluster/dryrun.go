@@ -1,16 +1,13 @@
 package cluster
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
@@ -31,14 +28,4 @@ func (c *Cluster) ask(o render.Object, live *unstructured.Unstructured) (q quest
 		q = sha256.Sum256(data)
 	}
 	return q
-}
-
-// dryRunRecreated asks whether the API server would accept a workload that is to be recreated. The outcome has no
-// object, because a comparison with the existing one would mean nothing.
-func (c *Cluster) dryRunRecreated(ctx context.Context, trial *unstructured.Unstructured) plan.Outcome {
-	key := plan.IDOf(trial).Key
-	if err := c.Client.Update(ctx, trial, client.FieldOwner(FieldManager), client.DryRunAll); err != nil {
-		return plan.Outcome{Err: c.refused(ctx, "try", key, err)}
-	}
-	return plan.Outcome{}
 }
