@@ -30,6 +30,11 @@ func CloudVCenters(p *v1alpha1.CloudProvider) []string {
 	return each(p.VsphereCloudConfigs)
 }
 
+// VCenters returns the VsphereCloudConfigs of a spec's drivers, in order, each once.
+func VCenters(spec *v1alpha1.VDOConfigSpec) []string {
+	return each(slices.Concat(CloudVCenters(spec.Cloud()), StorageVCenters(spec.StorageProvider)))
+}
+
 func each(names []string) []string {
 	var out []string
 	for _, n := range names {

@@ -56,7 +56,7 @@ func (p *pass) collectChecks(context.Context) error {
 	if p.frozen == "" {
 		q, answer := p.question(), (*preflight.Answer)(nil)
 		waits := func(name string) bool { return p.vcenters[name].waiting != "" }
-		if !slices.ContainsFunc(vCenterNames(&p.config.Spec), waits) {
+		if !slices.ContainsFunc(render.VCenters(&p.config.Spec), waits) {
 			answer = p.Checks.Look(q)
 		}
 		p.checks = settled(p.config.Status.Preflight, q, answer)
@@ -67,7 +67,7 @@ func (p *pass) collectChecks(context.Context) error {
 
 func (p *pass) question() preflight.Question {
 	var places []preflight.Location
-	for _, name := range slices.Sorted(slices.Values(vCenterNames(&p.config.Spec))) {
+	for _, name := range slices.Sorted(slices.Values(render.VCenters(&p.config.Spec))) {
 		vc := p.vcenters[name]
 		places = append(places, preflight.Location{Name: name, Where: vc.where, Verified: vc.verified})
 	}
@@ -160,7 +160,7 @@ func (s *facts) placesNow(was map[string]string, r rendering) map[string]string 
 			}
 		}
 	}
-	named := vCenterNames(&r.spec)
+	named := render.VCenters(&r.spec)
 	maps.DeleteFunc(now, func(name, _ string) bool { return !slices.Contains(named, name) })
 	if len(now) == 0 {
 		return nil

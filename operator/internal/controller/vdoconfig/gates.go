@@ -10,6 +10,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
@@ -168,7 +169,7 @@ func (s *facts) ignores(what string) bool {
 // seenVCenters returns the record of the vCenters after this pass.
 func (s *facts) seenVCenters() []revision.VCenter {
 	versions := map[string]string{}
-	names := vCenterNames(&s.spec)
+	names := render.VCenters(&s.spec)
 	for _, name := range names {
 		if v := s.vcenters[name].version; v != nil {
 			versions[name] = v.Version.String()

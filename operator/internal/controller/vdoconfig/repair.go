@@ -111,7 +111,7 @@ func (s *facts) inputOf(r *rendering) (render.Input, error) {
 	for d, c := range r.decision.current {
 		in.OtherSources[d] = c.from.origin()
 	}
-	for _, name := range vCenterNames(&r.spec) {
+	for _, name := range render.VCenters(&r.spec) {
 		if vc := s.vcenters[name]; vc.verified {
 			in.VCenters[name] = vc.VCenter
 		}

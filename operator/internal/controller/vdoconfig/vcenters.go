@@ -24,24 +24,13 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
-// vCenterNames returns the VsphereCloudConfigs that the drivers of a spec use, each once.
-func vCenterNames(spec *v1alpha1.VDOConfigSpec) []string {
-	names := slices.Clone(render.CloudVCenters(spec.Cloud()))
-	for _, n := range render.StorageVCenters(spec.StorageProvider) {
-		if !slices.Contains(names, n) {
-			names = append(names, n)
-		}
-	}
-	return names
-}
-
 // collectVCenters reads all vCenters that a driver uses or was last rendered with, and their faults. A vCenter that is
 // no longer requested gates nothing.
 func (p *pass) collectVCenters(ctx context.Context) error {
 	p.vcenters = map[string]vcenter{}
 	remembered := p.remembered()
-	named := vCenterNames(&p.config.Spec)
-	for _, name := range slices.Concat(vCenterNames(&p.spec), vCenterNames(&remembered)) {
+	named := render.VCenters(&p.config.Spec)
+	for _, name := range slices.Concat(render.VCenters(&p.spec), render.VCenters(&remembered)) {
 		if _, is := p.vcenters[name]; is {
 			continue
 		}
