@@ -8,6 +8,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
 )
@@ -29,7 +30,7 @@ func (r *renderer) checkWebhook(s *source, p *v1alpha1.StorageProvider) error {
 func (r *renderer) placeWebhook(s *source, o *unstructured.Unstructured) {
 	switch o.GetKind() {
 	case "Deployment":
-		r.add(s, StageConfig, secret(CSINamespace, WebhookSecret, "Opaque", WebhookData(r.in.Webhook)), Replace)
+		r.add(s, StageConfig, WebhookSecretOf(r.in.Webhook), Replace)
 		setTemplateAnnotation(o, AnnotationConfigHash, WebhookHash(r.in.HashKey, r.in.Webhook))
 		r.letOpenShiftChooseUser(o)
 		r.add(s, StageWebhookServer, o, Merge)
@@ -43,8 +44,14 @@ func (r *renderer) placeWebhook(s *source, o *unstructured.Unstructured) {
 	}
 }
 
-// WebhookData returns the content of the webhook's Secret.
-func WebhookData(c *webhookcert.Certificate) map[string][]byte {
+// WebhookSecretOf returns the webhook's Secret, without the label of a release.
+func WebhookSecretOf(c *webhookcert.Certificate) *unstructured.Unstructured {
+	o := secret(CSINamespace, WebhookSecret, "Opaque", webhookData(c))
+	o.SetLabels(map[string]string{LabelManagedBy: ManagedBy, LabelDriver: string(matrix.CSI)})
+	return o
+}
+
+func webhookData(c *webhookcert.Certificate) map[string][]byte {
 	data := c.Data()
 	data["webhook.config"] = []byte(webhookConfig())
 	return data
@@ -52,7 +59,7 @@ func WebhookData(c *webhookcert.Certificate) map[string][]byte {
 
 // WebhookHash returns the annotation [AnnotationConfigHash] of the webhook's pods.
 func WebhookHash(key []byte, c *webhookcert.Certificate) string {
-	return configHash(key, WebhookData(c))
+	return configHash(key, webhookData(c))
 }
 
 // SetCABundle makes all webhooks of a registration trust a CA, PEM, and reports whether that changed it.

@@ -1,11 +1,9 @@
 package vdoconfig
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/base64"
-	"maps"
+	"reflect"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -87,16 +85,14 @@ func (p *pass) applyCertificate(
 			return err
 		}
 	}
-	isNew := secret == nil
-	if isNew {
-		secret = &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": webhookSecret.Version, "kind": webhookSecret.Kind}}
-		secret.SetNamespace(webhookSecret.Namespace)
-		secret.SetName(webhookSecret.Name)
-		secret.SetLabels(map[string]string{render.LabelManagedBy: render.ManagedBy, render.LabelDriver: string(matrix.CSI)})
-	}
-	if !setSecretData(secret, render.WebhookData(cert)) {
+	isNew, rendered := secret == nil, render.WebhookSecretOf(cert)
+	switch {
+	case isNew:
+		secret = rendered
+	case reflect.DeepEqual(secret.Object["data"], rendered.Object["data"]):
 		return nil
+	default:
+		secret.Object["data"] = rendered.Object["data"]
 	}
 	written, err := p.update(ctx, secret)
 	if err != nil || !isNew || !known {
@@ -142,14 +138,4 @@ func secretData(secret *unstructured.Unstructured) map[string][]byte {
 		return nil
 	}
 	return typed.Data
-}
-
-// setSecretData sets the data of a Secret, and reports whether that changed it.
-func setSecretData(secret *unstructured.Unstructured, data map[string][]byte) bool {
-	was, is := secretData(secret), map[string]any{}
-	for k, v := range data {
-		is[k] = base64.StdEncoding.EncodeToString(v)
-	}
-	secret.Object["data"] = is
-	return !maps.EqualFunc(was, data, bytes.Equal)
 }

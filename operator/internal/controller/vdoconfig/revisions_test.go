@@ -583,9 +583,7 @@ func TestDriftThatIsLeftIsNoChange(t *testing.T) {
 func TestADryRunWarnsOfTheCertificate(t *testing.T) {
 	cert, _, err := webhookcert.Ensure(nil, nil, time.Now().Add(-80*24*time.Hour))
 	require.NoError(t, err)
-	secret := &unstructured.Unstructured{Object: map[string]any{}}
-	secret.SetLabels(map[string]string{render.LabelManagedBy: render.ManagedBy, render.LabelDriver: "csi"})
-	setSecretData(secret, render.WebhookData(cert))
+	secret := render.WebhookSecretOf(cert)
 	live := plan.Live{webhookSecret.Key: secret, webhookRegistration.Key: secret}
 	p := (&Reconciler{Now: time.Now, Cluster: &fakeCluster{live: live}}).newPass(
 		&v1alpha1.VDOConfig{Spec: v1alpha1.VDOConfigSpec{DryRun: true}})
@@ -595,7 +593,7 @@ func TestADryRunWarnsOfTheCertificate(t *testing.T) {
 	// A removal that cannot begin, since the inventory cannot be read, blocks no renewal.
 	cert, _, err = webhookcert.Ensure(nil, nil, p.now)
 	require.NoError(t, err)
-	setSecretData(secret, render.WebhookData(cert))
+	secret.Object["data"] = render.WebhookSecretOf(cert).Object["data"]
 	damaged := &fakeCluster{live: live, corrupt: because(fault.Corrupt)}
 	r := &Reconciler{Now: p.Now, Cluster: damaged, Client: withCSI(t).Client}
 	out, err := r.Remove(t.Context(), &v1alpha1.VDOConfig{})
