@@ -115,7 +115,7 @@ type Site struct {
 	Namespace string
 	Secret    string
 	Cluster   string // identifies the cluster, in the description of accounts
-	Places    []Place
+	Places    []*Place
 	// Progress receives each change that is made, or would be in a dry run.
 	Progress func(Change)
 	// Output receives the Secret instead of the cluster.
@@ -176,7 +176,7 @@ func (s *Site) act(c Change, do func() error) error {
 // same reports whether two names are of one account in any of the vCenters: a name may have the alias of its domain.
 func (s *Site) same(ctx context.Context, a, b string) bool {
 	return privileges.SameUser(a, b) || a != "" && b != "" &&
-		slices.ContainsFunc(s.Places, func(p Place) bool { return p.same(ctx, a, b) })
+		slices.ContainsFunc(s.Places, func(p *Place) bool { return p.same(ctx, a, b) })
 }
 
 func (p *Place) same(ctx context.Context, a, b string) bool {
@@ -210,13 +210,4 @@ func successor(name string) string {
 		return before + rest
 	}
 	return local + second + rest
-}
-
-func (s *Site) each(do func(*Place) error) error {
-	for i := range s.Places {
-		if err := do(&s.Places[i]); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -121,8 +121,8 @@ type account struct {
 func (s *Site) prepare(ctx context.Context, r *record, a account) (Login, error) {
 	found := make([]state, len(s.Places))
 	s.known = map[string]bool{}
-	for i := range s.Places {
-		if err := s.look(ctx, r, &s.Places[i], a, &found[i]); err != nil {
+	for i, p := range s.Places {
+		if err := s.look(ctx, r, p, a, &found[i]); err != nil {
 			return Login{}, err
 		}
 	}
@@ -134,11 +134,11 @@ func (s *Site) prepare(ctx context.Context, r *record, a account) (Login, error)
 			return Login{}, err
 		}
 	}
-	for i := range s.Places {
-		if err := s.ready(ctx, &s.Places[i], a, found[i]); err != nil {
+	for i, p := range s.Places {
+		if err := s.ready(ctx, p, a, found[i]); err != nil {
 			return Login{}, err
 		}
-		if err := s.migrate(ctx, r, &s.Places[i], a, found[i].plan); err != nil {
+		if err := s.migrate(ctx, r, p, a, found[i].plan); err != nil {
 			return Login{}, err
 		}
 	}
@@ -164,7 +164,7 @@ func (s *Site) password(ctx context.Context, r *record, a *account, found []stat
 		return nil
 	}
 	if slices.ContainsFunc(found, func(f state) bool { return f.exists }) {
-		if err := s.resettable(ctx, *a); err != nil {
+		if err := s.resettable(ctx, r, *a); err != nil {
 			return err
 		}
 	}
@@ -230,8 +230,8 @@ func (s *Site) ours(ctx context.Context, p *Place, name string) (bool, error) {
 }
 
 func (s *Site) isOurs(ctx context.Context, name string) bool {
-	return slices.ContainsFunc(s.Places, func(p Place) bool {
-		exists, err := s.ours(ctx, &p, name)
+	return slices.ContainsFunc(s.Places, func(p *Place) bool {
+		exists, err := s.ours(ctx, p, name)
 		return exists && err == nil
 	})
 }
@@ -442,28 +442,18 @@ func (s *Site) spared(p *Place, a account, err error) error {
 }
 
 func (s *Site) other(ctx context.Context, r *record, account string, made bool) error {
-	return s.each(func(p *Place) error {
-		if !p.same(ctx, p.User, account) || !r.touches(ctx, p, account, made) {
-			return nil
+	for _, p := range s.Places {
+		if p.same(ctx, p.User, account) && r.touches(ctx, p, account, made) {
+			return &fault.Error{Reason: fault.Refused, Op: "take the drivers' roles from " + account + " in", Subject: p.Server,
+				Err: errors.New("it is the account that you are logged in with"), Hint: "log in with another account that may change the vCenter: --username NAME@DOMAIN"}
 		}
-		return &fault.Error{Reason: fault.Refused, Op: "take the drivers' roles from " + account + " in", Subject: p.Server,
-			Err: errors.New("it is the account that you are logged in with"), Hint: "log in with another account that may change the vCenter: --username NAME@DOMAIN"}
-	})
+	}
+	return nil
 }
 
 // touches reports whether a removal changes anything of an account in a vCenter.
 func (r *record) touches(ctx context.Context, p *Place, account string, made bool) bool {
 	return made || len(r.permissionsOf(ctx, p, account)) > 0
-}
-
-// quiet waits until no session uses an account, in the vCenters where the removal changes it.
-func (s *Site) quiet(ctx context.Context, r *record, account string, made bool) error {
-	return s.each(func(p *Place) error {
-		if !r.touches(ctx, p, account, made) {
-			return nil
-		}
-		return s.unused(ctx, p, account)
-	})
 }
 
 func qualified(name string) error {

@@ -37,8 +37,10 @@ func (s *Site) Delete(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := s.each(func(p *Place) error { return s.clear(ctx, r, p) }); err != nil {
-		return err
+	for _, p := range s.Places {
+		if err := s.clear(ctx, r, p); err != nil {
+			return err
+		}
 	}
 	if left := s.elsewhere(r); len(left) > 0 && !s.Forget {
 		if s.DryRun {
@@ -55,7 +57,7 @@ func (s *Site) Delete(ctx context.Context) error {
 // objects stay: most often the vCenter is gone, and it may be away for a moment.
 func (s *Site) elsewhere(r *record) (left []string) {
 	for _, name := range slices.Sorted(maps.Keys(r.Places)) {
-		if !slices.ContainsFunc(s.Places, func(p Place) bool { return p.Name == name }) {
+		if !slices.ContainsFunc(s.Places, func(p *Place) bool { return p.Name == name }) {
 			s.did(Change{VCenter: name, Do: Leave, Kind: "account", Name: r.Account, Account: r.Account,
 				Note: "no VsphereCloudConfig of this name has the Secret any more: where the vCenter exists, apply that first"})
 			left = append(left, name)
@@ -141,19 +143,20 @@ func (s *Site) clear(ctx context.Context, r *record, p *Place) error {
 // share it. It leaves an account untouched if the record calls it created here but its description does not.
 func (s *Site) takeAway(ctx context.Context, r *record, account string, made bool) error {
 	var ours []*Place
-	err := s.each(func(p *Place) error {
+	for _, p := range s.Places {
 		var found vcenter.Account
+		var err error
 		if made {
-			var err error
-			if found, err = p.Account(ctx, account); err != nil {
-				return err
-			}
+			found, err = p.Account(ctx, account)
+		}
+		if err != nil {
+			return err
 		}
 		leave := Change{VCenter: p.Name, Do: Leave, Kind: "account", Name: account, Account: account, Note: "it was not made here"}
 		if found.Exists && found.Description != s.description() {
 			leave.Note = "it was not made for this Secret of this cluster, by its description"
 			s.did(leave)
-			return nil
+			continue
 		}
 		before := r.permissionsOf(ctx, p, account)
 		if found.Exists { // the record may be older than what its own account has
@@ -166,14 +169,12 @@ func (s *Site) takeAway(ctx context.Context, r *record, account string, made boo
 			}
 			ours = append(ours, p)
 		}
-		if err := s.takePermissions(ctx, p, account, found.Exists, before); err != nil || made {
+		if err := s.takePermissions(ctx, p, account, found.Exists, before); err != nil {
 			return err
 		}
-		s.did(leave)
-		return nil
-	})
-	if err != nil {
-		return err
+		if !made {
+			s.did(leave)
+		}
 	}
 	for _, p := range ours {
 		found, err := p.Account(ctx, account)

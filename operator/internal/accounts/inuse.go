@@ -68,9 +68,9 @@ func (s *Site) behind(ctx context.Context, r *record) (string, error) {
 // unverified names a vCenter for which the operator has not tried the Secret yet. It skips a vCenter that the operator
 // never checked if no driver is installed: its configuration may exist only in a file.
 func (s *Site) unverified(ctx context.Context, secret *corev1.Secret, installed bool) (string, error) {
-	for i := range s.Places {
+	for _, p := range s.Places {
 		var vcc v1alpha1.VsphereCloudConfig
-		err := s.API.Get(ctx, client.ObjectKey{Namespace: s.Places[i].Config, Name: s.Places[i].Name}, &vcc)
+		err := s.API.Get(ctx, client.ObjectKey{Namespace: p.Config, Name: p.Name}, &vcc)
 		if client.IgnoreNotFound(err) != nil {
 			return "", err
 		}
@@ -81,7 +81,7 @@ func (s *Site) unverified(ctx context.Context, secret *corev1.Secret, installed 
 		if version == string(secret.UID)+"/"+secret.ResourceVersion {
 			continue
 		}
-		return "the operator has not logged in with it to " + s.Places[i].Name, nil
+		return "the operator has not logged in with it to " + p.Name, nil
 	}
 	return "", nil
 }
@@ -186,12 +186,21 @@ const recent = 2 * time.Minute
 // killed.
 const Agent = "vdoctl"
 
-// unused waits until no session uses an account. A session that remains after the wait is not of this cluster's
-// drivers.
-func (s *Site) unused(ctx context.Context, p *Place, account string) error {
-	return s.until(ctx, "wait until no session uses "+account, func() (string, error) { return s.inUse(ctx, p, account) },
-		"the account is unchanged: find what else logs in with it (another cluster, a backup), end its session, and run "+
-			"the same command again; the vCenter ends an idle session by itself, by default after 30 minutes")
+// quiet waits until no session uses an account, in the vCenters where a removal changes it. A session that remains
+// after the wait is not of this cluster's drivers.
+func (s *Site) quiet(ctx context.Context, r *record, account string, made bool) error {
+	const hint = "the account is unchanged: find what else logs in with it (another cluster, a backup), end its session, and run " +
+		"the same command again; the vCenter ends an idle session by itself, by default after 30 minutes"
+	for _, p := range s.Places {
+		if !r.touches(ctx, p, account, made) {
+			continue
+		}
+		look := func() (string, error) { return s.inUse(ctx, p, account) }
+		if err := s.until(ctx, "wait until no session uses "+account, look, hint); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // inUse describes a session of an account; "" if there is none.
@@ -233,7 +242,7 @@ func (s *Site) readNodes(ctx context.Context) error {
 }
 
 // resettable refuses to set another password while a driver or a session uses the account.
-func (s *Site) resettable(ctx context.Context, a account) error {
+func (s *Site) resettable(ctx context.Context, r *record, a account) error {
 	users, err := s.drivers(ctx)
 	if err != nil {
 		return err
@@ -244,5 +253,5 @@ func (s *Site) resettable(ctx context.Context, a account) error {
 				Hint: credentials.PutBack + "; then, for another password: " + s.command("rotate")}
 		}
 	}
-	return s.each(func(p *Place) error { return s.unused(ctx, p, a.Username) })
+	return s.quiet(ctx, r, a.Username, true)
 }

@@ -87,11 +87,11 @@ func (s *Site) readRecord(ctx context.Context) (*record, error) {
 }
 
 // rename gives each vCenter the present name of its VsphereCloudConfig.
-func (r *record) rename(places []Place) {
+func (r *record) rename(places []*Place) {
 	for _, p := range places {
 		for name, is := range r.Places {
 			other := r.Places[p.Name]
-			stays := func(o Place) bool { return o.Name == name && o.ID == p.ID }
+			stays := func(o *Place) bool { return o.Name == name && o.ID == p.ID }
 			if is.VCenter != p.ID || other != nil && other.VCenter == p.ID || slices.ContainsFunc(places, stays) {
 				continue
 			}

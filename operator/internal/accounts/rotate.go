@@ -125,8 +125,8 @@ func (s *Site) retire(ctx context.Context, r *record) error {
 	if s.DryRun {
 		return nil
 	}
-	for i := range s.Places {
-		of := r.place(&s.Places[i]).Permissions
+	for _, p := range s.Places {
+		of := r.place(p).Permissions
 		maps.DeleteFunc(of, func(account string, _ map[string]*privileges.Permission) bool {
 			return s.same(ctx, account, r.Account)
 		})

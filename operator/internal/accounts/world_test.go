@@ -329,7 +329,7 @@ func (w *world) site(f *fuse) *accounts.Site {
 		Wait: time.Nanosecond, Poll: time.Millisecond, Progress: func(c accounts.Change) { w.changes = append(w.changes, c) }}
 	for _, v := range w.vcs {
 		v.f, v.changes = f, nil
-		p := accounts.Place{Name: v.name, Config: "ns", Server: "vc.example", User: w.user, VCenter: v, Plan: v.plan}
+		p := &accounts.Place{Name: v.name, Config: "ns", Server: "vc.example", User: w.user, VCenter: v, Plan: v.plan}
 		p.Verify, p.ID = v.verify, fmt.Sprintf("%p", v.permissions)
 		s.Places = append(s.Places, p)
 	}

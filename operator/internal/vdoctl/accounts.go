@@ -175,8 +175,8 @@ func (o *accountOptions) agreed(ctx context.Context, at *accounts.Site, do func(
 		return does, err
 	}
 	var where []string
-	for i := range at.Places {
-		where = append(where, at.Places[i].Name+" ("+at.Places[i].Server+")")
+	for _, p := range at.Places {
+		where = append(where, p.Name+" ("+p.Server+")")
 	}
 	question := "Apply the above to vCenter " + strings.Join(where, ", ")
 	if _, ok := at.API.(*accountFile); !ok {
@@ -248,7 +248,7 @@ func (o *accountOptions) account() (accounts.Login, error) {
 }
 
 func (o *accountOptions) place(
-	ctx context.Context, in *site, v configured, ask *vcenter.Ask,
+	ctx context.Context, in *site, v configured, ask func(id string) vcenter.Ask,
 ) (accounts.Place, error) {
 	admin, t, err := in.open(ctx, v)
 	if err != nil {
@@ -258,7 +258,7 @@ func (o *accountOptions) place(
 	return accounts.Place{
 		Name: v.Name, ID: admin.ID(), Config: v.config.Namespace, Server: t.Server(), User: admin.User, VCenter: admin,
 		Plan: func(ctx context.Context, principal string) (privileges.Plan, error) {
-			ask := *ask
+			ask := ask(admin.ID())
 			ask.Principal = admin.Canonical(ctx, principal)
 			found := vcenter.Inspect(ctx, t, ask)
 			found.Name, found.UsedByCSI = v.Name, v.CSI
@@ -272,7 +272,7 @@ func (o *accountOptions) place(
 			as.Username, as.Password, as.Given = l.Username, l.Password, o.givenBy
 			as.Token, as.Certificate, as.Sessions = "", nil, "" // of the administrator
 			as.Turn = nil                                       // accounts itself counts the tries of this password
-			found := vcenter.Inspect(ctx, as, *ask)
+			found := vcenter.Inspect(ctx, as, ask(admin.ID()))
 			if found.Access.Principal != "" {
 				admin.Learn(l.Username, found.Access.Principal)
 			}
@@ -532,17 +532,15 @@ func (o *accountOptions) site(ctx context.Context) (*accounts.Site, error) {
 	}
 	at.Forget = o.forget
 	var errs []error
-	asks := make([]vcenter.Ask, len(s.vcenters))
 	uses := map[string]preflight.Use{} // by vCenter, which may have several names
-	for i, v := range s.vcenters {
-		p, err := o.place(ctx, &s, v, &asks[i])
-		at.Places = append(at.Places, p)
+	ask := func(id string) vcenter.Ask {
+		return vcenter.Ask{Nodes: state.Nodes, Features: s.wants.FeaturesAt(uses[id], &state), Access: true}
+	}
+	for _, v := range s.vcenters {
+		p, err := o.place(ctx, &s, v, ask)
+		at.Places = append(at.Places, &p)
 		uses[p.ID] = uses[p.ID].And(v.Use)
 		errs = append(errs, err, o.onlyIn(ctx, c, s.reader, v.config))
-	}
-	for i := range asks {
-		features := s.wants.FeaturesAt(uses[at.Places[i].ID], &state)
-		asks[i] = vcenter.Ask{Nodes: state.Nodes, Features: features, Access: true}
 	}
 	return at, fault.Join(errs...)
 }

@@ -185,7 +185,8 @@ func TestAPasswordIsTriedAgain(t *testing.T) {
 	}
 	config := &v1alpha1.VsphereCloudConfig{}
 	config.Spec = v1alpha1.VsphereCloudConfigSpec{VcIP: v.Host, Port: int32(v.Port), Thumbprint: v.SHA256}
-	p := must.Have(o.place(t.Context(), in, configured{config: config}, &vcenter.Ask{}))(t)
+	ask := func(string) vcenter.Ask { return vcenter.Ask{} }
+	p := must.Have(o.place(t.Context(), in, configured{config: config}, ask))(t)
 	defer o.open[0].Close()
 	late := accounts.Login{Username: vcsim.Admin.Username, Password: "late"}
 	require.Equal(t, fault.Unauthorized, fault.ReasonOf(must.Err(p.Verify(t.Context(), late))))
