@@ -31,7 +31,7 @@ func clusterID(s *Snapshot) []found {
 func severalVCenters(s *Snapshot) (out []found) {
 	n := 0
 	for i := range s.VCenters {
-		if s.VCenters[i].UsedByCSI {
+		if s.VCenters[i].CSI {
 			n++
 		}
 	}
@@ -79,7 +79,7 @@ func sharedZones(s *Snapshot) (out []found) {
 func duplicates(s *Snapshot) (out []found) {
 	for i, v := range s.VCenters {
 		for _, o := range s.VCenters[:i] {
-			if v.ID != "" && v.ID == o.ID && v.UsedByCSI && o.UsedByCSI {
+			if v.ID != "" && v.ID == o.ID && v.CSI && o.CSI {
 				out = append(out, found{on: v.Name, object: v.Server, remedy: render.OncePerVCenter,
 					what: "it is the vCenter of VsphereCloudConfig " + o.Name + " too, by its instance UUID"})
 			}

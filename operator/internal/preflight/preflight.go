@@ -149,7 +149,7 @@ func (s *Snapshot) uses(d matrix.Driver, on string) bool {
 	cpi, csi := s.Wants.CPI, s.Wants.CSI
 	for i := range s.VCenters {
 		if v := &s.VCenters[i]; on != "" && v.Name == on {
-			cpi, csi = cpi && v.UsedByCPI, csi && v.UsedByCSI
+			cpi, csi = cpi && v.CPI, csi && v.CSI
 		}
 	}
 	return d == matrix.CPI && cpi || d == matrix.CSI && csi

@@ -30,6 +30,9 @@ import (
 
 var now = time.Date(2027, 1, 1, 12, 0, 0, 0, time.UTC)
 
+// west is a vCenter of the storage driver alone.
+var west = preflight.Use{Name: "west", CSI: true}
+
 func ref(kind, value string) preflight.Ref { return preflight.Ref{Type: kind, Value: value} }
 
 const csiRegion, csiZone = "topology.csi.vmware.com/region", "topology.csi.vmware.com/zone"
@@ -50,7 +53,7 @@ func healthy() preflight.Snapshot {
 	folder, pool := ref("Folder", "vms"), ref("ResourcePool", "pool")
 	one, two := ref("HostSystem", "h1"), ref("HostSystem", "h2")
 	v := preflight.VCenter{
-		Name: "east", Server: "vc.site", UsedByCPI: true, UsedByCSI: true, Account: preflight.Account{Username: "vdo@vsphere.local"}, Version: "8.0.3",
+		Use: preflight.Use{Name: "east", CPI: true, CSI: true}, Server: "vc.site", Account: preflight.Account{Username: "vdo@vsphere.local"}, Version: "8.0.3",
 		CertificateExpires: now.Add(365 * 24 * time.Hour), Failed: map[preflight.Part]error{},
 		Removed: &preflight.Removed{},
 	}
@@ -110,7 +113,7 @@ func TestOneVCenterUnderANameForEachDriverIsCheckedForBoth(t *testing.T) {
 		twice.Name = "by-address"
 		s.VCenters = append(s.VCenters, twice)
 		for i := range s.VCenters {
-			s.VCenters[i].UsedByCPI, s.VCenters[i].UsedByCSI = i == cloud, i != cloud
+			s.VCenters[i].CPI, s.VCenters[i].CSI = i == cloud, i != cloud
 		}
 		results := preflight.Check(s)
 		require.Contains(t, of(results, "vm-disk-uuid"), "disk.EnableUUID is off")
@@ -162,13 +165,13 @@ var failing = []struct {
 		"node-vm", preflight.Warn, []string{"node-1", "node-2", "several nodes", "a UUID of its own"}},
 	{"a vCenter that cannot be asked may have the VM", func(s *preflight.Snapshot) {
 		s.VCenters[0].Machines = s.VCenters[0].Machines[:2]
-		s.VCenters = append(s.VCenters, preflight.VCenter{Name: "west", UsedByCSI: true, Err: errors.New("connection refused")})
+		s.VCenters = append(s.VCenters, preflight.VCenter{Use: west, Err: errors.New("connection refused")})
 	}, "node-vm", preflight.Warn, []string{"may be in another"}},
 	{"the cloud provider lacks the vCenter of the VM", func(s *preflight.Snapshot) {
-		s.VCenters[0].UsedByCPI = false
+		s.VCenters[0].CPI = false
 	}, "node-vm", preflight.BlockInstall, []string{"cpi is not configured", "node-0 (VM in east)"}},
 	{"the storage driver lacks the vCenter of the VM", func(s *preflight.Snapshot) {
-		s.VCenters[0].UsedByCSI = false
+		s.VCenters[0].CSI = false
 	}, "node-vm", preflight.Warn, []string{"csi is not configured", "for both drivers"}},
 	{"hostname in another case", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].HostName = "Node-1" }, "node-name", preflight.Warn, []string{"node-1 (guest: Node-1)", "hostnamectl set-hostname node-1"}},
 	{"kubelet without external cloud provider", func(s *preflight.Snapshot) { s.Cluster.Nodes[1].ProviderID = "" }, "node-provider-id", preflight.Warn, []string{"--cloud-provider=external", "kubectl taint node node-1"}},
@@ -346,7 +349,7 @@ var failing = []struct {
 		[]string{"/dc/c/esx2 (node node-2)", "must be no more than 63", "rename it"}},
 	{"several vCenters without categories", func(s *preflight.Snapshot) {
 		s.Wants.Categories = nil
-		s.VCenters = append(s.VCenters, preflight.VCenter{Name: "west", UsedByCSI: true, Version: "8.0.3"})
+		s.VCenters = append(s.VCenters, preflight.VCenter{Use: west, Version: "8.0.3"})
 	}, "topology-vcenters", preflight.BlockInstall, []string{"topologyCategories"}},
 	{"cluster id twice", func(s *preflight.Snapshot) { s.Cluster.KeptClusterID = "b" }, "cluster-id", preflight.BlockInstall, []string{"vsphere-csi-cluster-id", "take clusterID out"}},
 	{"cluster that cannot be read", func(s *preflight.Snapshot) {
@@ -503,15 +506,15 @@ func TestWhatLooksLikeAFindingPasses(t *testing.T) {
 		"one account under a name for each driver": func(s *preflight.Snapshot) {
 			s.VCenters[0].ID = "1-1"
 			storage := s.VCenters[0]
-			storage.Name, storage.UsedByCPI, storage.Username = "storage", false, `VSPHERE.LOCAL\vdo`
-			s.VCenters[0].UsedByCSI = false
+			storage.Name, storage.CPI, storage.Username = "storage", false, `VSPHERE.LOCAL\vdo`
+			s.VCenters[0].CSI = false
 			s.VCenters[0].Excess = []preflight.Lack{
 				{Object: "/", Kind: privileges.Root, Privileges: []string{"Cns.Searchable"}},
 			}
 			s.VCenters = append(s.VCenters, storage)
 		},
 		"a storage driver that volumes keep": func(s *preflight.Snapshot) {
-			s.Wants.CSI, s.VCenters[0].UsedByCSI = false, false
+			s.Wants.CSI, s.VCenters[0].CSI = false, false
 			s.VCenters[0].Excess = []preflight.Lack{
 				{Object: "/", Kind: privileges.Root, Privileges: []string{"Cns.Searchable", "Host.Config.Storage"}},
 			}
@@ -552,7 +555,7 @@ func TestAnUnreadPartIsFoundOnce(t *testing.T) {
 func TestAVCenterThatIsAwayHidesNothingOfAnother(t *testing.T) {
 	s := healthy()
 	s.VCenters[0].Machines[1].DiskUUID = false
-	s.VCenters = append([]preflight.VCenter{{Name: "west", Server: "west.site", UsedByCSI: true, Err: &fault.Error{Reason: fault.Unreachable, Op: "connect to", Err: errors.New("no route")}}}, s.VCenters...)
+	s.VCenters = append([]preflight.VCenter{{Use: west, Server: "west.site", Err: &fault.Error{Reason: fault.Unreachable, Op: "connect to", Err: errors.New("no route")}}}, s.VCenters...)
 	ids := map[preflight.ID]string{}
 	for _, r := range preflight.Check(s) {
 		if r.Action != preflight.Pass {
@@ -566,9 +569,9 @@ func TestAVCenterThatIsAwayHidesNothingOfAnother(t *testing.T) {
 // known: it may be meant for one of them.
 func TestWhatIsTooMuchIsNotToldWhileANameLeadsNowhere(t *testing.T) {
 	s := healthy()
-	s.VCenters[0].UsedByCSI = false
+	s.VCenters[0].CSI = false
 	s.VCenters[0].Excess = []preflight.Lack{{Object: "/", Kind: privileges.Root, Privileges: []string{"Cns.Searchable"}}}
-	s.VCenters = append(s.VCenters, preflight.VCenter{Name: "nope", UsedByCSI: true, Unresolved: true, Err: &fault.Error{Reason: fault.NotFound, Op: "read", Subject: "VsphereCloudConfig nope", Err: errors.New("not found")}})
+	s.VCenters = append(s.VCenters, preflight.VCenter{Use: preflight.Use{Name: "nope", CSI: true}, Unresolved: true, Err: &fault.Error{Reason: fault.NotFound, Op: "read", Subject: "VsphereCloudConfig nope", Err: errors.New("not found")}})
 	results := preflight.Check(s)
 	require.False(t, slices.ContainsFunc(results, func(r preflight.Result) bool { return r.ID == "vcenter-excess" }), "%+v", results)
 }
@@ -700,7 +703,7 @@ func TestFeaturesFollowTheConfiguration(t *testing.T) {
 func TestAVMOfANodesNameIsNotChanged(t *testing.T) {
 	foreign := preflight.Machine{Ref: preflight.Ref{Type: "VirtualMachine", Value: "vm-9"}, Name: "somebody-elses", UUID: "42220000-0000-0000-0000-000000000009", On: true, Hardware: "vmx-13"}
 	foreign.HostName = "worker-1"
-	v := preflight.VCenter{Name: "west", UsedByCSI: true, Contents: preflight.Contents{Machines: []preflight.Machine{foreign}}}
+	v := preflight.VCenter{Use: west, Contents: preflight.Contents{Machines: []preflight.Machine{foreign}}}
 	s := preflight.Snapshot{VCenters: []preflight.VCenter{v}, Cluster: preflight.Cluster{Nodes: []preflight.Node{
 		{Name: "worker-1", UUID: "42110000-0000-0000-0000-000000000001"}}}}
 	require.Empty(t, preflight.NodeMachines(s)) // what vms fix shuts down
@@ -724,14 +727,14 @@ func TestWhatAFindingKeepsBackOfWhichDriver(t *testing.T) {
 		"a category of the cloud provider alone":  {func(s *preflight.Snapshot) { s.Wants.Zone = "rack" }, all, none},
 		"a category that a vCenter of the cloud provider lacks": {func(s *preflight.Snapshot) {
 			other := s.VCenters[0]
-			other.Name, other.UsedByCSI, other.Categories, other.Machines = "west", false, nil, nil
+			other.Name, other.CSI, other.Categories, other.Machines = "west", false, nil, nil
 			s.VCenters = append(s.VCenters, other)
 		}, all, none},
 		"a vCenter of the storage driver that is away": {func(s *preflight.Snapshot) {
-			s.VCenters = append(s.VCenters, preflight.VCenter{Name: "west", UsedByCSI: true, Err: &fault.Error{Reason: fault.Unreachable, Op: "connect to", Subject: "west", Err: errors.New("refused")}})
+			s.VCenters = append(s.VCenters, preflight.VCenter{Use: west, Err: &fault.Error{Reason: fault.Unreachable, Op: "connect to", Subject: "west", Err: errors.New("refused")}})
 		}, none, all},
 		"a driver that is not asked for": {func(s *preflight.Snapshot) {
-			s.Wants.CPI, s.VCenters[0].UsedByCPI = false, false
+			s.Wants.CPI, s.VCenters[0].CPI = false, false
 			delete(s.VCenters[0].Categories, "zone")
 		}, none, all},
 	} {

@@ -122,11 +122,9 @@ const (
 
 // VCenter is the facts about one vCenter.
 type VCenter struct {
-	Name   string // of the VsphereCloudConfig
+	Use
 	ID     string // its instance UUID, as it reports it; "" if unknown
 	Server string // host or host:port
-	// UsedByCPI and UsedByCSI are set if the driver is configured with it.
-	UsedByCPI, UsedByCSI bool
 	// Unresolved is set if its VsphereCloudConfig could not be read: the vCenter is unknown, and may be another one of
 	// these.
 	Unresolved bool

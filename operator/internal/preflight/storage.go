@@ -29,7 +29,7 @@ func (s *Snapshot) areas() []*area {
 	var out []*area
 	for _, b := range s.nodesMachines() {
 		v := b.vcenter
-		if !v.UsedByCSI {
+		if !v.CSI {
 			continue
 		}
 		zone := v.climb(s.Wants.Categories, v.Ancestors(b.machine.Host))
@@ -100,7 +100,7 @@ func sharedDatastores(s *Snapshot) (out []found) {
 
 func withoutVSAN(s *Snapshot, v *VCenter) []found {
 	isVSAN := func(d Datastore) bool { return d.Type == "vsan" && d.Inside }
-	if !s.Wants.FeaturesAt(v.Use(), &s.Cluster).File || slices.ContainsFunc(v.Datastores, isVSAN) {
+	if !s.Wants.FeaturesAt(v.Use, &s.Cluster).File || slices.ContainsFunc(v.Datastores, isVSAN) {
 		return nil
 	}
 	return []found{{what: "no vSAN datastore in the configured datacenters: no file volume is made"}}
@@ -188,7 +188,7 @@ func (s *Snapshot) stores(c StorageClass, seen map[*Datastore]bool) (out []*Data
 	}
 	for i := range s.VCenters {
 		v := &s.VCenters[i]
-		if !v.UsedByCSI {
+		if !v.CSI {
 			continue
 		}
 		fits, has := v.Fits[c.Policy]
@@ -233,7 +233,7 @@ func storageDRS(s *Snapshot) (out []found) {
 func hostGroups(s *Snapshot, b behind) []found {
 	v := b.vcenter
 	cluster := v.Objects[b.machine.Host].Parent
-	if !v.UsedByCSI || !v.Objects[cluster].MovesVMs {
+	if !v.CSI || !v.Objects[cluster].MovesVMs {
 		return nil
 	}
 	bound, rule := v.Bound[b.machine.Ref]
@@ -256,9 +256,9 @@ func hostGroups(s *Snapshot, b behind) []found {
 // asks returns the categories that a driver looks for in a vCenter.
 func (w Wants) asks(d matrix.Driver, v *VCenter) []string {
 	switch {
-	case d == matrix.CPI && v.UsedByCPI && w.Zone != "" && w.Region != "":
+	case d == matrix.CPI && v.CPI && w.Zone != "" && w.Region != "":
 		return []string{w.Region, w.Zone}
-	case d == matrix.CSI && v.UsedByCSI:
+	case d == matrix.CSI && v.CSI:
 		return w.Categories
 	}
 	return nil
@@ -403,7 +403,7 @@ func tags(s *Snapshot, b behind) (out []found) {
 			out = append(out, found{object: path, drivers: []matrix.Driver{d}, what: what})
 		}
 	}
-	if !v.UsedByCSI || !Older(s.Wants.CSIVersion, "3.3.0") {
+	if !v.CSI || !Older(s.Wants.CSIVersion, "3.3.0") {
 		return out
 	}
 	for _, l := range v.climb(s.Wants.Categories, host) {

@@ -79,7 +79,7 @@ func accounts(s *Snapshot) []found {
 				remedy: "`vdoctl users rotate --username ADMIN --secret NAME`; if you set another password, " +
 					"remove the Secret's annotation vdo.vmware.com/password-ends"})
 		}
-		strict := v.UsedByCSI && !Older(s.Wants.CSIVersion, "3.1.0")
+		strict := v.CSI && !Older(s.Wants.CSIVersion, "3.1.0")
 		if strict && v.Username != "" && !render.QualifiedAccount(v.Username) {
 			out = append(out, found{
 				on: v.Name, object: v.Username, drivers: []matrix.Driver{matrix.CSI},
@@ -95,7 +95,7 @@ func versions(s *Snapshot) []found {
 	out := failed("vcenter-version")(s)
 	for i := range s.VCenters {
 		v := &s.VCenters[i]
-		if v.Err != nil || !v.UsedByCSI {
+		if v.Err != nil || !v.CSI {
 			continue
 		}
 		f := found{on: v.Name, object: v.Server, of: v.Version, action: Warn}
@@ -155,7 +155,7 @@ func excess(s *Snapshot, v *VCenter) (out []found) {
 		beyond := privileges.Beyond(privileges.Features{Block: stays, File: stays}, x.Privileges)
 		for i := range s.VCenters {
 			if o := &s.VCenters[i]; o.ID == v.ID && o.Name != v.Name && privileges.SameUser(o.Username, v.Username) {
-				beyond = privileges.Beyond(s.Wants.FeaturesAt(o.Use(), &s.Cluster), beyond)
+				beyond = privileges.Beyond(s.Wants.FeaturesAt(o.Use, &s.Cluster), beyond)
 			}
 		}
 		if len(beyond) > 0 {
@@ -211,7 +211,7 @@ func hostVersions(s *Snapshot, b behind) (out []found) {
 		f.what = "hosts have another release than their vCenter " + b.vcenter.Version
 		out = append(out, f)
 	}
-	if s.Wants.Snapshots && b.vcenter.UsedByCSI && Older(host.Version, forSnapshots) {
+	if s.Wants.Snapshots && b.vcenter.CSI && Older(host.Version, forSnapshots) {
 		f.what = "snapshotClasses are configured, and hosts make no snapshots of volumes before 7.0 U3"
 		f.remedy = "upgrade the hosts to 7.0 U3 or later: vSphere Client > Lifecycle Manager"
 		out = append(out, f)

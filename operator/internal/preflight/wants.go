@@ -26,9 +26,6 @@ type Use struct {
 // And returns the use of one vCenter under two names.
 func (u Use) And(o Use) Use { return Use{CPI: u.CPI || o.CPI, CSI: u.CSI || o.CSI} }
 
-// Use returns the drivers that use a vCenter.
-func (v *VCenter) Use() Use { return Use{CPI: v.UsedByCPI, CSI: v.UsedByCSI} }
-
 // WantsOf returns what a configuration requests, and its vCenters, sorted by name. A driver with a disabled policy
 // requests nothing.
 func WantsOf(spec *v1alpha1.VDOConfigSpec) (Wants, []Use) {

@@ -261,7 +261,7 @@ func (o *accountOptions) place(
 			ask := ask(admin.ID())
 			ask.Principal = admin.Canonical(ctx, principal)
 			found := vcenter.Inspect(ctx, t, ask)
-			found.Name, found.UsedByCSI = v.Name, v.CSI
+			found.Use = v.Use
 			if err := cmp.Or(found.Err, noDatastore(&found)); err != nil {
 				return privileges.Plan{}, err
 			}

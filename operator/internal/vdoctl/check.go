@@ -248,7 +248,7 @@ func (s *site) ask(ctx context.Context, about func(configured) vcenter.Ask) []pr
 	}
 	_ = g.Wait() // each vCenter's fault is in its result
 	for i, v := range s.vcenters {
-		out[i].Name, out[i].UsedByCPI, out[i].UsedByCSI = v.Name, v.CPI, v.CSI
+		out[i].Use = v.Use
 	}
 	return out
 }

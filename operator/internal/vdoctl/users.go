@@ -142,7 +142,7 @@ func (o *usersOptions) access(
 		}
 	}
 	for i := range out {
-		out[i].Access.Features = s.wants.FeaturesAt(out[i].Use(), &state)
+		out[i].Access.Features = s.wants.FeaturesAt(out[i].Use, &state)
 	}
 	return out, fault.Join(errs...)
 }
@@ -150,7 +150,7 @@ func (o *usersOptions) access(
 // join adds what an account needs in a vCenter under a second name: it has one role on an object, for both.
 func join(v, more *preflight.VCenter) {
 	v.Name = v.Name + ", " + more.Name
-	v.UsedByCPI, v.UsedByCSI = v.UsedByCPI || more.UsedByCPI, v.UsedByCSI || more.UsedByCSI
+	v.CPI, v.CSI = v.CPI || more.CPI, v.CSI || more.CSI
 	v.Datastores, v.Lacking = append(v.Datastores, more.Datastores...), append(v.Lacking, more.Lacking...)
 	v.Excess = append(v.Excess, more.Excess...)
 	v.Access.Objects = append(v.Access.Objects, more.Access.Objects...)
@@ -355,7 +355,7 @@ func (o *usersOptions) verifyText(l *lines, list []usersVerification) {
 }
 
 func noDatastore(v *preflight.VCenter) error {
-	if !v.UsedByCSI || slices.ContainsFunc(v.Access.Objects, func(x privileges.Object) bool { return x.Kind == privileges.Datastore }) {
+	if !v.CSI || slices.ContainsFunc(v.Access.Objects, func(x privileges.Object) bool { return x.Kind == privileges.Datastore }) {
 		return nil
 	}
 	return &fault.Error{Reason: fault.Refused, Op: "find datastores for volumes in", Subject: v.Server,

@@ -190,7 +190,7 @@ func (i *Inspector) results(ctx context.Context, q preflight.Question) (results 
 			ask := vcenter.Ask{Nodes: s.Cluster.Nodes, Features: wants.FeaturesAt(u, &s.Cluster),
 				Categories: wants.AllCategories(), Policies: s.Cluster.Policies()}
 			v := i.vcenter(ctx, q.Of.Namespace, u.Name, ask)
-			v.Name, v.UsedByCPI, v.UsedByCSI = u.Name, u.CPI, u.CSI
+			v.Use = u
 			s.VCenters[n] = v
 			return nil
 		})
