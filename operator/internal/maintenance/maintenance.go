@@ -31,29 +31,19 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 )
 
-// Fix is a setting that is fixed while the VM is off.
-type Fix string
-
-// The settings that the drivers need.
-const (
-	DiskUUID   Fix = "disk.EnableUUID"
-	Hardware   Fix = "hardware version"
-	Controller Fix = "paravirtual SCSI controller"
-)
-
 // Machine is a VM, and the changes that it needs.
 type Machine struct {
-	Node         string   `json:"node,omitempty"`         // the node of this VM
-	ControlPlane bool     `json:"controlPlane,omitempty"` // or etcd
-	VCenter      string   `json:"vcenter"`
-	Path         string   `json:"path"`
-	ID           string   `json:"-"`
-	Owner        string   `json:"-"` // the Machine of a Machine API that owns the node
-	On           bool     `json:"on,omitempty"`
-	Template     bool     `json:"template,omitempty"` // it is a template again afterwards
-	Off          []Fix    `json:"off"`                // changes that need the VM off
-	Begun        bool     `json:"begun,omitempty"`    // by an earlier run that stopped
-	ByHand       []string `json:"byHand"`             // changes that an administrator has to decide, or make in the guest
+	Node         string          `json:"node,omitempty"`         // the node of this VM
+	ControlPlane bool            `json:"controlPlane,omitempty"` // or etcd
+	VCenter      string          `json:"vcenter"`
+	Path         string          `json:"path"`
+	ID           string          `json:"-"`
+	Owner        string          `json:"-"` // the Machine of a Machine API that owns the node
+	On           bool            `json:"on,omitempty"`
+	Template     bool            `json:"template,omitempty"` // it is a template again afterwards
+	Off          []preflight.Fix `json:"off"`                // changes that need the VM off
+	Begun        bool            `json:"begun,omitempty"`    // by an earlier run that stopped
+	ByHand       []string        `json:"byHand"`             // changes that an administrator has to decide, or make in the guest
 }
 
 // Name returns the node's name, or the path of a VM that is no node.
@@ -98,16 +88,16 @@ func Pending(list []Machine) ([]Machine, error) {
 	return list, fault.Join(errs...)
 }
 
-func fixes(s preflight.Machine, hardware int) []Fix {
-	out := []Fix{}
+func fixes(s preflight.Machine, hardware int) []preflight.Fix {
+	out := []preflight.Fix{}
 	if !s.DiskUUID {
-		out = append(out, DiskUUID)
+		out = append(out, preflight.DiskUUID)
 	}
 	if n, err := strconv.Atoi(strings.TrimPrefix(s.Hardware, "vmx-")); err == nil && n < max(hardware, preflight.LeastHardware) {
-		out = append(out, Hardware)
+		out = append(out, preflight.Hardware)
 	}
 	if len(s.Controllers) == 0 {
-		out = append(out, Controller)
+		out = append(out, preflight.Controller)
 	}
 	return out
 }

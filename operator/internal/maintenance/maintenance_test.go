@@ -124,11 +124,6 @@ func (w *world) MachineState(_ context.Context, id string) (preflight.Machine, e
 	return w.vms[id].state, nil
 }
 
-func (w *world) ExposeDisks(_ context.Context, id string) error {
-	w.vms[id].state.DiskUUID = !w.ignores
-	return nil
-}
-
 func (w *world) CanUpgrade(_ context.Context, id, version string) error {
 	if version == "vmx-99" {
 		return fault.Errorf(fault.Refused, "upgrade", id, "", "no %s", version)
@@ -136,13 +131,15 @@ func (w *world) CanUpgrade(_ context.Context, id, version string) error {
 	return nil
 }
 
-func (w *world) UpgradeHardware(_ context.Context, id, version string) error {
-	w.vms[id].state.Hardware = version
-	return nil
-}
-
-func (w *world) AddController(_ context.Context, id string) error {
-	w.vms[id].state.Controllers = []string{"pvscsi"}
+func (w *world) Fix(_ context.Context, id string, f preflight.Fix, version string) error {
+	switch s := &w.vms[id].state; f {
+	case preflight.DiskUUID:
+		s.DiskUUID = !w.ignores
+	case preflight.Hardware:
+		s.Hardware = version
+	case preflight.Controller:
+		s.Controllers = []string{"pvscsi"}
+	}
 	return nil
 }
 
@@ -242,7 +239,7 @@ func TestVMsArePutRightNodeByNode(t *testing.T) {
 	w := newWorld(t, 3, 0)
 	ctx, plan := t.Context(), w.plan()
 	require.Equal(t, []string{"worker", "cp-0"}, []string{plan[0].Node, plan[1].Node}, "workers first")
-	require.Equal(t, []maintenance.Fix{maintenance.DiskUUID, maintenance.Hardware}, plan[0].Off)
+	require.Equal(t, []preflight.Fix{preflight.DiskUUID, preflight.Hardware}, plan[0].Off)
 
 	// What would be lost is refused before anything is evicted.
 	w.pod("stays", func(p *corev1.Pod) {

@@ -47,11 +47,10 @@ type VMs interface {
 	MachineState(ctx context.Context, id string) (preflight.Machine, error)
 	ShutDown(ctx context.Context, id string) error
 	PowerOn(ctx context.Context, id string) error
-	ExposeDisks(ctx context.Context, id string) error
 	// CanUpgrade refuses a hardware version that the VM's host does not support.
 	CanUpgrade(ctx context.Context, id, version string) error
-	UpgradeHardware(ctx context.Context, id, version string) error
-	AddController(ctx context.Context, id string) error
+	// Fix changes a setting of a VM that is off. version is that of the hardware.
+	Fix(ctx context.Context, id string, f preflight.Fix, version string) error
 	// UnmarkTemplate converts a template to a VM, MarkTemplate a VM that is off to a template.
 	UnmarkTemplate(ctx context.Context, id string) error
 	MarkTemplate(ctx context.Context, id string) error
@@ -176,7 +175,7 @@ func (r *Run) apart(ctx context.Context, vms VMs, m Machine) error {
 }
 
 // fixes returns what a VM still needs by the hardware version of this run.
-func (r *Run) fixes(s preflight.Machine) []Fix { return fixes(s, r.Hardware) }
+func (r *Run) fixes(s preflight.Machine) []preflight.Fix { return fixes(s, r.Hardware) }
 
 func (r *Run) version() string {
 	return fmt.Sprintf("vmx-%d", max(r.Hardware, preflight.LeastHardware))
@@ -188,7 +187,7 @@ func (r *Run) supported(ctx context.Context, vms VMs, m Machine, s preflight.Mac
 	if !s.On && !s.Off && len(r.fixes(s)) > 0 {
 		return fault.Errorf(fault.Refused, "change", m.Path, "power it on in vCenter, or off, first", "it is suspended")
 	}
-	if !slices.Contains(r.fixes(s), Hardware) {
+	if !slices.Contains(r.fixes(s), preflight.Hardware) {
 		return nil
 	}
 	return vms.CanUpgrade(ctx, m.ID, r.version())
@@ -384,29 +383,20 @@ func (r *Run) detached(ctx context.Context, _ VMs, m Machine) error {
 // change fixes the remaining settings. It reads the VM before each step, since others may have changed it or powered
 // it on.
 func (r *Run) change(ctx context.Context, vms VMs, m Machine) error {
-	for _, f := range []struct {
-		fix Fix
-		do  func() error
-	}{
-		{Hardware, func() error {
-			return vms.UpgradeHardware(ctx, m.ID, r.version())
-		}},
-		{DiskUUID, func() error { return vms.ExposeDisks(ctx, m.ID) }},
-		{Controller, func() error { return vms.AddController(ctx, m.ID) }},
-	} {
+	for _, f := range []preflight.Fix{preflight.Hardware, preflight.DiskUUID, preflight.Controller} {
 		state, err := vms.MachineState(ctx, m.ID)
 		if err != nil {
 			return err
 		}
-		if !slices.Contains(r.fixes(state), f.fix) {
+		if !slices.Contains(r.fixes(state), f) {
 			continue
 		}
 		if !state.Off {
-			return &fault.Error{Reason: fault.Conflict, Op: "set " + string(f.fix) + " of", Subject: m.Path,
+			return &fault.Error{Reason: fault.Conflict, Op: "set " + string(f) + " of", Subject: m.Path,
 				Err: errors.New("the VM is not powered off any more"), Hint: "run the same command again"}
 		}
-		r.say(m.Name(), "setting "+string(f.fix)+" of "+m.Path)
-		if err := f.do(); err != nil {
+		r.say(m.Name(), "setting "+string(f)+" of "+m.Path)
+		if err := vms.Fix(ctx, m.ID, f, r.version()); err != nil {
 			return err
 		}
 	}

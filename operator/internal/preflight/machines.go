@@ -12,6 +12,16 @@ import (
 // LeastHardware is the lowest virtual hardware version that the drivers support.
 const LeastHardware = 15
 
+// Fix is a setting of a VM that the drivers need, and that changes while the VM is off.
+type Fix string
+
+// The settings.
+const (
+	DiskUUID   Fix = "disk.EnableUUID"
+	Hardware   Fix = "hardware version"
+	Controller Fix = "paravirtual SCSI controller"
+)
+
 // has returns a check that reports a text for the VMs of nodes that a condition selects.
 func has(what string, gates func(*Machine) bool) func(*Snapshot) []found {
 	return machines(func(_ *Snapshot, b behind) []found {

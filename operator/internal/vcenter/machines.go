@@ -174,11 +174,7 @@ func (a *Admin) ShutDown(ctx context.Context, id string) error {
 // PowerOn powers a VM on.
 func (a *Admin) PowerOn(ctx context.Context, id string) error {
 	return a.machine(ctx, "power on", id, func(vm *object.VirtualMachine) error {
-		t, err := vm.PowerOn(ctx)
-		if err == nil {
-			err = t.Wait(ctx)
-		}
-		return unless(types.VirtualMachinePowerStatePoweredOn, err)
+		return unless(types.VirtualMachinePowerStatePoweredOn, end(ctx)(vm.PowerOn(ctx)))
 	})
 }
 
@@ -191,31 +187,31 @@ func unless(state types.VirtualMachinePowerState, err error) error {
 	return err
 }
 
-// ExposeDisks sets disk.EnableUUID of a VM that is off, and leaves its other flags.
-func (a *Admin) ExposeDisks(ctx context.Context, id string) error {
-	return a.task(ctx, "set disk.EnableUUID of", id, func(vm *object.VirtualMachine) (*object.Task, error) {
-		now, on := mo.VirtualMachine{Config: &types.VirtualMachineConfigInfo{}}, true
+// Fix changes a setting of a VM that is off, and leaves the others. version is that of the hardware, such as vmx-15.
+func (a *Admin) Fix(ctx context.Context, id string, f preflight.Fix, version string) error {
+	op := map[preflight.Fix]string{preflight.Hardware: "upgrade to " + version + " the hardware of",
+		preflight.DiskUUID: "set disk.EnableUUID of", preflight.Controller: "add a controller to"}[f]
+	return a.machine(ctx, op, id, func(vm *object.VirtualMachine) error {
+		switch f {
+		case preflight.Hardware:
+			return end(ctx)(vm.UpgradeVM(ctx, version))
+		case preflight.Controller:
+			devices, err := vm.Device(ctx)
+			if err != nil {
+				return err
+			}
+			c, err := devices.CreateSCSIController("pvscsi")
+			if err != nil {
+				return err
+			}
+			return vm.AddDevice(ctx, c)
+		}
+		now := mo.VirtualMachine{Config: &types.VirtualMachineConfigInfo{}}
 		if err := vm.Properties(ctx, vm.Reference(), []string{"config.flags"}, &now); err != nil {
-			return nil, err
-		}
-		flags := now.Config.Flags
-		flags.DiskUuidEnabled = &on
-		return vm.Reconfigure(ctx, types.VirtualMachineConfigSpec{Flags: &flags})
-	})
-}
-
-// AddController adds a paravirtual SCSI controller to a VM that is off.
-func (a *Admin) AddController(ctx context.Context, id string) error {
-	return a.machine(ctx, "add a controller to", id, func(vm *object.VirtualMachine) error {
-		devices, err := vm.Device(ctx)
-		if err != nil {
 			return err
 		}
-		c, err := devices.CreateSCSIController("pvscsi")
-		if err != nil {
-			return err
-		}
-		return vm.AddDevice(ctx, c)
+		now.Config.Flags.DiskUuidEnabled = types.NewBool(true)
+		return end(ctx)(vm.Reconfigure(ctx, types.VirtualMachineConfigSpec{Flags: &now.Config.Flags}))
 	})
 }
 
@@ -250,14 +246,6 @@ func (a *Admin) CanUpgrade(ctx context.Context, id, version string) error {
 		"its host does not support %s", version)
 }
 
-// UpgradeHardware upgrades a VM that is off to a hardware version, such as vmx-15.
-func (a *Admin) UpgradeHardware(ctx context.Context, id, version string) error {
-	op := "upgrade to " + version + " the hardware of"
-	return a.task(ctx, op, id, func(vm *object.VirtualMachine) (*object.Task, error) {
-		return vm.UpgradeVM(ctx, version)
-	})
-}
-
 // UnmarkTemplate converts a template to a VM, in the root pool of its host's cluster.
 func (a *Admin) UnmarkTemplate(ctx context.Context, id string) error {
 	return a.machine(ctx, "make a VM of the template", id, func(vm *object.VirtualMachine) error {
@@ -280,14 +268,14 @@ func (a *Admin) MarkTemplate(ctx context.Context, id string) error {
 	})
 }
 
-func (a *Admin) task(ctx context.Context, op, id string, begin func(*object.VirtualMachine) (*object.Task, error)) error {
-	return a.machine(ctx, op, id, func(vm *object.VirtualMachine) error {
-		t, err := begin(vm)
+// end waits for a task that was begun.
+func end(ctx context.Context) func(*object.Task, error) error {
+	return func(t *object.Task, err error) error {
 		if err != nil {
 			return err
 		}
 		return t.Wait(ctx)
-	})
+	}
 }
 
 func (a *Admin) machine(ctx context.Context, op, id string, do func(*object.VirtualMachine) error) error {

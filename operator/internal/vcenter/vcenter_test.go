@@ -219,7 +219,7 @@ func TestTasksOfAVM(t *testing.T) {
 	err := a.MarkTemplate(t.Context(), id)
 	refused(t, err, fault.Conflict, "make a template of "+vms[0].Path+" in", "the VM is poweredOn")
 	power(types.VirtualMachinePowerStatePoweredOff)
-	err = a.UpgradeHardware(t.Context(), id, "vmx-99")
+	err = a.Fix(t.Context(), id, preflight.Hardware, "vmx-99")
 	refused(t, err, fault.Internal, "upgrade to vmx-99 the hardware of "+vms[0].Path, "tasks and events")
 }
 

@@ -92,7 +92,7 @@ func TestKubeadmIsGivenAFormatThatItReads(t *testing.T) {
 
 // Who is asked for consent knows what is done to how many VMs, where, and what cannot be undone.
 func TestTheQuestionOfVMsFixSaysWhatIsDone(t *testing.T) {
-	uuid, hardware := []maintenance.Fix{maintenance.DiskUUID}, []maintenance.Fix{maintenance.Hardware}
+	uuid, hardware := []preflight.Fix{preflight.DiskUUID}, []preflight.Fix{preflight.Hardware}
 	for want, list := range map[string][]maintenance.Machine{
 		"Change 1 VM, one after another, and shut down those that are on, of vCenter west": {{Node: "a", VCenter: "west", Off: uuid}},
 		"1 hardware upgrade cannot be undone. Change 2 VMs, one after another, and shut down those that are on, of vCenter east, west": {

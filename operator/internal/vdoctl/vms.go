@@ -234,7 +234,7 @@ func (o *vmsOptions) supported(ctx context.Context, s *site, list []maintenance.
 	var errs []error
 	for _, v := range s.vcenters {
 		needs := slices.DeleteFunc(slices.Clone(list), func(m maintenance.Machine) bool {
-			return m.VCenter != v.Name || !slices.Contains(m.Off, maintenance.Hardware)
+			return m.VCenter != v.Name || !slices.Contains(m.Off, preflight.Hardware)
 		})
 		if len(needs) == 0 {
 			continue
@@ -277,7 +277,7 @@ func fixQuestion(pending []maintenance.Machine) string {
 	var where []string
 	for _, m := range pending {
 		where = append(where, m.VCenter)
-		if slices.Contains(m.Off, maintenance.Hardware) {
+		if slices.Contains(m.Off, preflight.Hardware) {
 			upgrades++
 		}
 	}
