@@ -272,6 +272,6 @@ func (o *planOptions) notes(l *lines, r planReport) {
 		l.printf("\nfetch, on a connected host but for the last")
 	}
 	for _, line := range r.Fetch {
-		l.command("  " + line)
+		l.command("  %s", line)
 	}
 }

@@ -73,18 +73,14 @@ func written(w io.Writer, text func(*lines)) error {
 	return l.err
 }
 
-// lines prints lines, and keeps the first error. It folds lines wider than a terminal, except those of a script.
+// lines prints lines, and keeps the first error. It folds lines wider than a terminal, except commands.
 type lines struct {
-	w      io.Writer
-	script bool
-	err    error
+	w   io.Writer
+	err error
 }
 
 func (l *lines) printf(format string, args ...any) {
-	switch {
-	case l.script:
-		l.write(command.Line(format, args...))
-	case l.err == nil:
+	if l.err == nil {
 		l.err = command.Say(l.w, format, args...)
 	}
 }
@@ -101,14 +97,14 @@ func (l *lines) table(t command.Table) {
 	}
 }
 
-// command prints command lines, which it does not fold.
-func (l *lines) command(line string) { l.write(command.Line("%s", line)) }
+// command prints a command, or a line of a script, which it does not fold.
+func (l *lines) command(format string, args ...any) { l.write(command.Line(format, args...)) }
 
 func (l *lines) names(value any) {
 	if n, ok := value.(named); ok {
 		for _, object := range n.objects() {
 			kind, name, _ := strings.Cut(object, " ")
-			l.command(strings.ToLower(kind) + "/" + path.Base(name))
+			l.command("%s/%s", strings.ToLower(kind), path.Base(name))
 		}
 	}
 }

@@ -369,27 +369,26 @@ func oneLine(s string) string { return strings.ReplaceAll(strings.ReplaceAll(s, 
 // govcScript writes plans as a shell script. It omits existing items, so that a script of a new plan can run again,
 // and lists unneeded permissions only in comments. It uses ids of objects, since govc takes paths for patterns.
 func govcScript(l *lines, plans []usersPlan) {
-	l.script = true
-	l.printf("#!/bin/sh\n# Log in by GOVC_USERNAME and GOVC_PASSWORD as who may change roles and permissions. A private\n# CA of the vCenter's certificate: GOVC_TLS_CA_CERTS=FILE.\nset -eu")
+	l.command("#!/bin/sh\n# Log in by GOVC_USERNAME and GOVC_PASSWORD as who may change roles and permissions. A private\n# CA of the vCenter's certificate: GOVC_TLS_CA_CERTS=FILE.\nset -eu")
 	for _, p := range plans {
-		l.printf("\n# %s: %s", p.VCenter, oneLine(p.Principal))
-		l.printf("export GOVC_URL=%s", fault.Quote(p.Server))
+		l.command("\n# %s: %s", p.VCenter, oneLine(p.Principal))
+		l.command("export GOVC_URL=%s", fault.Quote(p.Server))
 		for _, r := range p.Roles {
 			switch r.State {
 			case privileges.Create:
-				l.printf("govc role.create %s %s", r.Name, strings.Join(r.Privileges, " "))
+				l.command("govc role.create %s %s", r.Name, strings.Join(r.Privileges, " "))
 			case privileges.Change:
-				l.printf("govc role.update -a %s %s", r.Name, strings.Join(r.Add, " "))
+				l.command("govc role.update -a %s %s", r.Name, strings.Join(r.Add, " "))
 			}
 		}
 		for _, x := range p.Permissions {
 			if x.State != privileges.Keep {
-				l.printf("govc permissions.set -principal %s -role %s -propagate=%t -i %s # %s", fault.Quote(p.Principal), x.Role, x.Propagate,
+				l.command("govc permissions.set -principal %s -role %s -propagate=%t -i %s # %s", fault.Quote(p.Principal), x.Role, x.Propagate,
 					fault.Quote(strings.Replace(x.ID, "-", ":", 1)), oneLine(x.Path))
 			}
 		}
 		for _, where := range slices.Sorted(maps.Keys(p.NotNeeded)) {
-			l.printf("# not needed: %s on %s", p.NotNeeded[where].Role, oneLine(where))
+			l.command("# not needed: %s on %s", p.NotNeeded[where].Role, oneLine(where))
 		}
 	}
 }
@@ -400,23 +399,22 @@ var quotesPS = strings.NewReplacer("'", "''", "‘", "‘‘", "’", "’’", 
 func quotedPS(s string) string { return "'" + quotesPS.Replace(s) + "'" }
 
 func powercliScript(l *lines, plans []usersPlan) {
-	l.script = true
-	l.printf("#Requires -Modules VMware.VimAutomation.Core\n$ErrorActionPreference = 'Stop'")
+	l.command("#Requires -Modules VMware.VimAutomation.Core\n$ErrorActionPreference = 'Stop'")
 	for _, p := range plans {
-		l.printf("\n# %s: %s", p.VCenter, oneLine(p.Principal))
-		l.printf("$vc = Connect-VIServer -Server %s", quotedPS(p.Server))
+		l.command("\n# %s: %s", p.VCenter, oneLine(p.Principal))
+		l.command("$vc = Connect-VIServer -Server %s", quotedPS(p.Server))
 		for _, r := range p.Roles {
 			switch r.State {
 			case privileges.Create:
-				l.printf("New-VIRole -Server $vc -Name %s -Privilege %s | Out-Null", quotedPS(r.Name), privilegesPS(r.Privileges))
+				l.command("New-VIRole -Server $vc -Name %s -Privilege %s | Out-Null", quotedPS(r.Name), privilegesPS(r.Privileges))
 			case privileges.Change:
-				l.printf("Set-VIRole -Server $vc -Role %s -AddPrivilege %s | Out-Null", quotedPS(r.Name), privilegesPS(r.Add))
+				l.command("Set-VIRole -Server $vc -Role %s -AddPrivilege %s | Out-Null", quotedPS(r.Name), privilegesPS(r.Add))
 			}
 		}
 		for _, x := range p.Permissions {
 			permissionPS(l, p.Principal, x)
 		}
-		l.printf("Disconnect-VIServer -Server $vc -Confirm:$false")
+		l.command("Disconnect-VIServer -Server $vc -Confirm:$false")
 	}
 }
 
@@ -432,9 +430,9 @@ func permissionPS(l *lines, principal string, x privileges.PlannedPermission) {
 	role := "-Role (Get-VIRole -Server $vc -Name " + quotedPS(x.Role) + ") -Propagate:$" + strconv.FormatBool(x.Propagate)
 	switch x.State {
 	case privileges.Create:
-		l.printf("New-VIPermission -Entity %s -Principal %s %s | Out-Null", entityPS(x.ID), quotedPS(principal), role)
+		l.command("New-VIPermission -Entity %s -Principal %s %s | Out-Null", entityPS(x.ID), quotedPS(principal), role)
 	case privileges.Change:
-		l.printf("Get-VIPermission -Server $vc -Entity %s -Principal %s | Where-Object EntityId -eq %s | Set-VIPermission %s | Out-Null",
+		l.command("Get-VIPermission -Server $vc -Entity %s -Principal %s | Where-Object EntityId -eq %s | Set-VIPermission %s | Out-Null",
 			entityPS(x.ID), quotedPS(principal), quotedPS(x.ID), role)
 	}
 }
