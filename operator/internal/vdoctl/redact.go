@@ -1,7 +1,6 @@
 package vdoctl
 
 import (
-	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"maps"
@@ -12,6 +11,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 )
@@ -213,13 +213,11 @@ func (r *redactor) cleanText(text string) string { return r.replacing().Replace(
 // object returns a value as JSON has it, with the secrets in its texts hidden.
 func (r *redactor) object(value any) (any, error) {
 	data, err := json.Marshal(value)
-	if err != nil {
-		return nil, err
-	}
 	var out any
-	numbers := json.NewDecoder(bytes.NewReader(data))
-	numbers.UseNumber()
-	if err := numbers.Decode(&out); err != nil {
+	if err == nil {
+		err = utiljson.Unmarshal(data, &out) // which keeps large numbers
+	}
+	if err != nil {
 		return nil, err
 	}
 	return visit("", out, func(_, text string) string { return r.cleanText(text) }), nil
