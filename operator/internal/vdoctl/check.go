@@ -150,7 +150,7 @@ func (o *checkOptions) fixVMs(ctx context.Context) error {
 		return flags.Bad("--fix", "", errors.New("it needs a cluster, and prints text"), "leave out --format and --no-cluster")
 	}
 	f := &vmsOptions{app: o.app, siteFlags: o.siteFlags, consentFlags: o.consentFlags}
-	f.powerOff, f.drain, f.timeout, f.hardware = true, true, 15*time.Minute, preflight.LeastHardware
+	f.powerOff, f.Drain, f.Wait, f.Hardware = true, true, 15*time.Minute, preflight.LeastHardware
 	return f.fix(ctx)
 }
 

@@ -23,15 +23,12 @@ type vmsOptions struct {
 	*app
 	siteFlags
 	consentFlags
+	maintenance.Run
 
-	nodes            []string
-	vms, folders     []string // paths of VMs that are no nodes
-	templates        []string
-	hardware         int
-	powerOff, drain  bool
-	force, emptyDirs bool
-	outage           bool
-	timeout          time.Duration
+	nodes        []string
+	vms, folders []string // paths of VMs that are no nodes
+	templates    []string
+	powerOff     bool
 }
 
 func isVMCheck(id preflight.ID) bool { return strings.HasPrefix(string(id), "vm-") || id == "node-vm" }
@@ -67,13 +64,13 @@ exists (--from-file). They stay on, off, or a template.`,
 		fl.StringArrayVar(&o.vms, "vm", nil, "inventory `PATH` of a VM that is no node; may be repeated")
 		fl.StringArrayVar(&o.folders, "folder", nil, "inventory `PATH` of a folder: all VMs below it that are no templates; may be repeated")
 		fl.StringArrayVar(&o.templates, "template", nil, "inventory `PATH` of a template; may be repeated")
-		fl.IntVar(&o.hardware, "hardware-version", preflight.LeastHardware, "least `NUMBER` of the hardware version")
+		fl.IntVar(&o.Hardware, "hardware-version", preflight.LeastHardware, "least `NUMBER` of the hardware version")
 		fl.BoolVar(&o.powerOff, "power-off", false, "shut guests down, one after another, for what cannot be changed while they run")
-		fl.BoolVar(&o.drain, "drain", false, "evict the pods of a node before")
-		fl.BoolVar(&o.force, "force", false, "evict pods too that nothing makes again")
-		fl.BoolVar(&o.emptyDirs, "delete-emptydir-data", false, "evict pods too that keep data on the node")
-		fl.BoolVar(&o.outage, "control-plane-outage", false, "work on the control plane though the others of it that are ready are no majority: the API server may be away meanwhile")
-		fl.DurationVar(&o.timeout, "timeout", 15*time.Minute, "how long (`DURATION`) to wait for each thing")
+		fl.BoolVar(&o.Drain, "drain", false, "evict the pods of a node before")
+		fl.BoolVar(&o.Force, "force", false, "evict pods too that nothing makes again")
+		fl.BoolVar(&o.EmptyDirs, "delete-emptydir-data", false, "evict pods too that keep data on the node")
+		fl.BoolVar(&o.Outage, "control-plane-outage", false, "work on the control plane though the others of it that are ready are no majority: the API server may be away meanwhile")
+		fl.DurationVar(&o.Wait, "timeout", 15*time.Minute, "how long (`DURATION`) to wait for each thing")
 	})
 	cmd.Flags().Lookup("username").Usage = "`[VCENTER=]NAME@DOMAIN` of who may change the VMs; may be repeated"
 	o.bindFormat(cmd)
@@ -103,7 +100,7 @@ func (o *vmsOptions) look(ctx context.Context, s site, state preflight.Cluster) 
 		errs = append(errs, snapshot.VCenters[i].Err)
 	}
 	r := reportOf(snapshot, nil, isVMCheck)
-	r.VMs = maintenance.Plan(preflight.NodeMachines(snapshot), o.hardware)
+	r.VMs = maintenance.Plan(preflight.NodeMachines(snapshot), o.Hardware)
 	for _, n := range o.nodes {
 		if !slices.ContainsFunc(r.VMs, func(m maintenance.Machine) bool { return m.Node == n }) {
 			errs = append(errs, flags.Bad("--nodes", n, errors.New("no VM is known behind a node of this name"), "see `vdoctl check --only node-vm`"))
@@ -145,15 +142,15 @@ func (o *vmsOptions) repairs(l *lines, r checkReport) {
 func (o *vmsOptions) fix(ctx context.Context) error {
 	apart := len(o.vms)+len(o.folders)+len(o.templates) > 0
 	switch {
-	case apart && (o.drain || o.force || o.emptyDirs || o.outage || len(o.nodes) > 0):
+	case apart && (o.Drain || o.Force || o.EmptyDirs || o.Outage || len(o.nodes) > 0):
 		return fault.Errorf(fault.InvalidInput, "fix", strings.Join(slices.Concat(o.vms, o.folders, o.templates), ", "),
 			"leave out --nodes and all flags about draining and the control plane", "no node is worked on")
 	case !apart && o.noCluster:
 		return flags.Bad("--no-cluster", "", errors.New("it leaves no nodes"), "name VMs with --vm, --folder or --template")
-	case !o.powerOff && (o.drain || o.force || o.emptyDirs || o.outage):
+	case !o.powerOff && (o.Drain || o.Force || o.EmptyDirs || o.Outage):
 		return flags.Bad("--drain", "", errors.New("nothing is powered off"), "add --power-off")
-	case o.hardware < preflight.LeastHardware:
-		return flags.Bad("--hardware-version", fmt.Sprint(o.hardware), errors.New("the drivers need a newer one"),
+	case o.Hardware < preflight.LeastHardware:
+		return flags.Bad("--hardware-version", fmt.Sprint(o.Hardware), errors.New("the drivers need a newer one"),
 			fmt.Sprintf("give a number from %d on", preflight.LeastHardware))
 	}
 	s, state, err := o.asAdmin(ctx, o.app, "the VMs", apart && o.isOffline(o.app))
@@ -174,7 +171,7 @@ func (o *vmsOptions) fix(ctx context.Context) error {
 	changed := slices.DeleteFunc(slices.Clone(r.VMs), func(m maintenance.Machine) bool {
 		return !o.powerOff && (m.On || m.Node != "")
 	})
-	if o.hardware > preflight.LeastHardware {
+	if o.Hardware > preflight.LeastHardware {
 		if err := o.supported(ctx, &s, changed); err != nil {
 			return err
 		}
@@ -225,7 +222,7 @@ func (o *vmsOptions) lookApart(ctx context.Context, s site, state preflight.Clus
 				Err: errors.New("there is none in the configured datacenters"), Hint: hint})
 		}
 	}
-	r.VMs, r.Results = maintenance.Plan(machines, o.hardware), []preflight.Result{}
+	r.VMs, r.Results = maintenance.Plan(machines, o.Hardware), []preflight.Result{}
 	return r, fault.Join(errs...)
 }
 
@@ -244,7 +241,7 @@ func (o *vmsOptions) supported(ctx context.Context, s *site, list []maintenance.
 			return err
 		}
 		for _, m := range needs {
-			errs = append(errs, vms.CanUpgrade(ctx, m.ID, fmt.Sprintf("vmx-%d", o.hardware)))
+			errs = append(errs, vms.CanUpgrade(ctx, m.ID, fmt.Sprintf("vmx-%d", o.Hardware)))
 		}
 		done()
 	}
@@ -256,20 +253,17 @@ func (o *vmsOptions) work(ctx context.Context, s *site, list []maintenance.Machi
 	if err != nil || len(list) == 0 {
 		return err
 	}
-	run := maintenance.Run{
-		Drain: o.drain, Force: o.force, EmptyDirs: o.emptyDirs, Outage: o.outage, Wait: o.timeout, Hardware: o.hardware,
-		Open:     func(ctx context.Context, name string) (maintenance.VMs, func(), error) { return openVMs(ctx, s, name) },
-		Progress: func(node, text string) { _ = command.Say(o.err, "%s: %s", node, text) },
-	}
+	o.Open = func(ctx context.Context, name string) (maintenance.VMs, func(), error) { return openVMs(ctx, s, name) }
+	o.Progress = func(node, text string) { _ = command.Say(o.err, "%s: %s", node, text) }
 	if list[0].Node != "" {
-		if run.API, err = o.cluster.client(); err != nil {
+		if o.API, err = o.cluster.client(); err != nil {
 			return err
 		}
 	}
 	if err := o.consent(ctx, o.consentFlags, fixQuestion(list)+o.cluster.named()+"?"); err != nil {
 		return err
 	}
-	return run.Do(ctx, list)
+	return o.Do(ctx, list)
 }
 
 func fixQuestion(pending []maintenance.Machine) string {
