@@ -3,8 +3,6 @@ package vdoctl_test
 import (
 	"bufio"
 	"context"
-	"encoding/json"
-	"errors"
 	"os"
 	"os/exec"
 	"path"
@@ -211,10 +209,6 @@ func TestTopologyIsTaggedAndChecked(t *testing.T) {
 		`"tag": "north"`, `"on": "/site/west"`, `"on": "/site/west/host/DC1_C0"`, `"LocalDS_0"`)
 	require.NotContains(t, out, "no tag of k8s")
 
-	// Another tag of the category is taken off only when that is requested.
-	tag("--attach=k8s-zone:b=/site/west/host/DC1_C0", "--yes").is(8,
-		"has the tag a of k8s-zone, not b: --replace takes it off")
-
 	// A zone does not move while a node of the cluster uses it.
 	k := clientOf(t, c)
 	var node corev1.Node
@@ -226,16 +220,7 @@ func TestTopologyIsTaggedAndChecked(t *testing.T) {
 	replace := []string{"--attach=k8s-zone:b=/site/west/host/DC1_C0", "--replace", "--yes", "-o", "json"}
 	label("topology.csi.vmware.com/k8s-zone", "a")
 	tag(replace...).is(8, "the tag a of k8s-zone is used by node node-0")
-	tag("--attach=k8s-zone:b=/site/west/host", "--yes").is(8, "the tag a of k8s-zone is used by node node-0")
 	label("topology.csi.vmware.com/k8s-zone", "z")
-	bound := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "bound"}}
-	require.NoError(t, json.Unmarshal([]byte(`{"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
-		"csi": {"driver": "csi.vsphere.vmware.com", "volumeHandle": "x"}, "nodeAffinity": {"required": {"nodeSelectorTerms": [
-		{"matchExpressions": [{"key": "topology.csi.vmware.com/k8s-zone", "operator": "In", "values": ["a"]}]}]}}}`), &bound.Spec))
-	require.NoError(t, k.Create(ctx, bound))
-	tag(replace...).is(8, "the tag a of k8s-zone is used by PersistentVolume bound")
-	bound.Finalizers = nil
-	require.NoError(t, errors.Join(k.Update(ctx, bound), k.Delete(ctx, bound)))
 	r := vdoctl(t, []string{"HOME=" + t.TempDir(), "KUBECONFIG=", "KUBERNETES_SERVICE_HOST="},
 		slices.Concat([]string{"topology", "tag", "-f", file, "--dry-run"}, admin, replace)...)
 	require.NotZero(t, r.code)
