@@ -368,7 +368,8 @@ var deletedLine = regexp.MustCompile(`(?m)^deleted\s+(sha256:[0-9a-f]+)`)
 
 // pruned checks that everything reported as deleted is gone, and a bundle remains.
 func (t *trial) pruned(repo string) *random.Broken {
-	left := false // under a tag or without one
+	deleted := deletedLine.FindAllStringSubmatch(t.outcomes[0].stdout, -1)
+	left := len(deleted) == 0 // an interrupted push may have left no bundle
 	for _, b := range t.site.bundles {
 		left = left || t.repository(repo).blob(b.root) != nil
 	}
@@ -378,7 +379,7 @@ func (t *trial) pruned(repo string) *random.Broken {
 	if p := t.model.newest[repo]; t.before[p].there && !t.after[p].there {
 		return t.broken("result", "%s, to which a bundle went last, is gone", p)
 	}
-	for _, m := range deletedLine.FindAllStringSubmatch(t.outcomes[0].stdout, -1) {
+	for _, m := range deleted {
 		for _, p := range t.model.places {
 			if c := t.before[p]; strings.HasPrefix(c.root, m[1]) && t.repository(repo).blob(c.root) != nil {
 				return t.broken("result", "%s is reported as deleted, and is there", c.root)
@@ -467,6 +468,7 @@ func (t *trial) learn() {
 		t.model.damaged[p] = true
 	case t.step.Do == "repair", t.step.Do == "pull" && (!t.before[p].there || t.step.has("replace")), t.step.Do == "split":
 		delete(t.model.damaged, p)
+		t.model.sums[p] = t.after[p].bytes
 	}
 }
 
