@@ -84,7 +84,7 @@ func (c *checker) check(ctx context.Context) error {
 	}
 	g, err := c.Load(ctx)
 	if err != nil || g == nil {
-		return c.Diagnosed(ctx, fault.Join(untrusted, layout, err))
+		return c.Diagnosed(ctx, fault.Join(untrusted, layout, err), pinned.Mixed...)
 	}
 	lock, content := c.contents(ctx, g, untrusted == nil)
 	provenance := c.provenance(ctx, attached, lock)
@@ -93,7 +93,7 @@ func (c *checker) check(ctx context.Context) error {
 		return run.Interrupted(ctx)
 	}
 	if err := fault.Join(untrusted, layout, content, provenance, blobs); err != nil {
-		return c.Diagnosed(ctx, err)
+		return c.Diagnosed(ctx, err, pinned.Mixed...)
 	}
 	return nil
 }

@@ -69,7 +69,7 @@ func (b *Bundle) Root(context.Context) (ocispec.Descriptor, error) { return b.ro
 // Graph returns the structure of the bundle; a delta stays a delta. The caller must not change it.
 func (b *Bundle) Graph(ctx context.Context) (*bundle.Graph, error) {
 	g, err := b.Load(ctx)
-	return g, b.Diagnosed(ctx, err)
+	return g, b.Diagnosed(ctx, err, Mixed...)
 }
 
 // Load is Graph without diagnosis of damaged parts. It returns a graph even if the delta's list is wrong.
@@ -131,10 +131,15 @@ func (b *Bundle) Whole(ctx context.Context, o run.Options) (*bundle.Graph, *bund
 	return &g, d.Contents.Lock, err
 }
 
-// Diagnosed adds the damaged parts of the medium to a corruption fault: the user has to copy these again.
-func (b *Bundle) Diagnosed(ctx context.Context, err error) error {
+// Mixed are the reasons of further faults of reading a medium, if parts of another bundle are among its own.
+var Mixed = []fault.Reason{fault.NotFound, fault.Incomplete, fault.Untrusted}
+
+// Diagnosed adds the damaged parts of the medium to a fault of corruption, or of the other reasons: the user has to
+// copy these again.
+func (b *Bundle) Diagnosed(ctx context.Context, err error, or ...fault.Reason) error {
 	damage := b.source.Can().Damage
-	if damage == nil || !slices.ContainsFunc(fault.All(err), func(f *fault.Error) bool { return f.Reason == fault.Corrupt }) {
+	isOf := func(f *fault.Error) bool { return f.Reason == fault.Corrupt || slices.Contains(or, f.Reason) }
+	if damage == nil || !slices.ContainsFunc(fault.All(err), isOf) {
 		return err
 	}
 	return fault.Join(err, damage(ctx))
