@@ -77,6 +77,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/url"
@@ -288,9 +289,11 @@ func newTransport(o Options, pool *x509.CertPool, certs []tls.Certificate, isFor
 		case http.StatusOK:
 			return nil
 		case http.StatusProxyAuthRequired:
-			return &AnswerError{Method: req.Method, Where: req.Host, Status: resp.StatusCode}
+			asks := "it asks for " + Clean(strings.Join(resp.Header.Values("Proxy-Authenticate"), ", "), 100)
+			return &AnswerError{Method: req.Method, Where: req.Host, Status: resp.StatusCode, Detail: asks}
 		}
-		return &net.OpError{Op: "proxyconnect", Err: errors.New(resp.Status)}
+		status := fmt.Errorf("%d %s", resp.StatusCode, http.StatusText(resp.StatusCode)) // not the proxy's text
+		return &net.OpError{Op: "proxyconnect", Err: status}
 	}
 	t.TLSHandshakeTimeout = min(o.Stall, 30*time.Second)
 	t.ExpectContinueTimeout = time.Second

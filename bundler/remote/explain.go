@@ -312,7 +312,7 @@ func (c *Client) explainNetwork(h *Host, out *fault.Error, err error) {
 	out.Reason = fault.Unreachable
 	switch {
 	case isProxy(err) && !IsCertificate(err):
-		out.Hint = "check the proxy that HTTPS_PROXY or HTTP_PROXY names, or except the host with NO_PROXY=" + h.name
+		out.Hint = proxyHint + h.name
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
 		out.Reason, out.Hint = fault.Storage, "allow more open files (ulimit -n), or do less at a time (--concurrency), and run it again"
 	case errors.Is(err, ErrLinkLocal), errors.Is(err, ErrThisMachine):
@@ -330,10 +330,23 @@ func (c *Client) explainNetwork(h *Host, out *fault.Error, err error) {
 		out.Reason, out.Hint = fault.InvalidInput, h.name+" may speak HTTPS: leave out --plain-http "+h.name
 	case isMalformed(err):
 		out.Hint = "check that " + h.name + " is a registry"
+	case c.isProxied(h): // a connection that it cuts looks like one that the host cuts
+		out.Hint = proxyHint + h.name
 	default:
 		out.Hint = "check the name, the port, DNS and the network to " + h.name + ", and run it again"
 	}
 }
+
+func (c *Client) isProxied(h *Host) bool {
+	find := c.transport(h.base.Host, false).Proxy
+	if find == nil {
+		return false
+	}
+	proxy, err := find(&http.Request{URL: h.base})
+	return err == nil && proxy != nil
+}
+
+const proxyHint = "check the proxy that HTTPS_PROXY or HTTP_PROXY names, or except the host with NO_PROXY="
 
 // otherPort says that a flag or a file names the host without its port or with another, or returns "".
 func (c *Client) otherPort(h *Host) string {

@@ -25,7 +25,8 @@ import (
 
 // proxy is an HTTP proxy that leads every CONNECT to one registry.
 type proxy struct {
-	to string
+	to    string
+	fails string // the answer without a connection to it
 
 	mu       sync.Mutex
 	asked    []string
@@ -39,6 +40,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	known := p.password
 	p.mu.Unlock()
 	if !known {
+		w.Header().Set("Proxy-Authenticate", "NTLM")
 		http.Error(w, "log in", http.StatusProxyAuthRequired)
 		return
 	}
@@ -46,17 +48,17 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, "CONNECT only", http.StatusMethodNotAllowed)
 		return
 	}
-	server, err := net.Dial("tcp", p.to)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadGateway)
-		return
-	}
-	defer server.Close() //nolint:errcheck // the tunnel has ended
 	conn, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		return
 	}
 	defer conn.Close() //nolint:errcheck // the tunnel has ended
+	server, err := net.Dial("tcp", p.to)
+	if err != nil {
+		_, _ = io.WriteString(conn, p.fails)
+		return
+	}
+	defer server.Close() //nolint:errcheck // the tunnel has ended
 	_, _ = io.WriteString(conn, "HTTP/1.1 200 Connection established\r\n\r\n")
 	go func() { _, _ = io.Copy(server, buffered) }()
 	_, _ = io.Copy(conn, server)
@@ -83,7 +85,8 @@ func TestProxyOfTheEnvironment(t *testing.T) {
 	run(0, address)
 	require.Contains(t, p.asked, "CONNECT registry.proxied.test:443")
 	require.True(t, p.password)
-	require.Contains(t, run(6, server.URL), "hint: give the login of the proxy: HTTPS_PROXY=http://USER:PASSWORD@PROXY:PORT")
+	require.Contains(t, run(6, server.URL), "407 Proxy Authentication Required: it asks for NTLM\n"+
+		"hint: give the login of the proxy: HTTPS_PROXY=http://USER:PASSWORD@PROXY:PORT")
 	for _, rest := range []string{"@[", "%ZZ@host:1", "#@host:1", " @host:1"} {
 		require.Contains(t, run(2, "http://user:proxy-secret"+rest), "error: read HTTPS_PROXY: it is not the URL of a proxy\nhint: write http")
 	}
@@ -91,6 +94,8 @@ func TestProxyOfTheEnvironment(t *testing.T) {
 	w.vars = []string{"https_proxy=http://@["}
 	require.Contains(t, w.ends(t, 2, push...), "error: read https_proxy: it is not the URL of a proxy\n")
 	require.NoError(t, w.mirror.Close())
+	require.Contains(t, run(5, address), "\nhint: check the proxy", "it cuts the connection")
+	p.fails = "HTTP/1.1 502 no user:proxy-secret\r\n\r\n"
 	require.Contains(t, run(5, address), ": proxyconnect: 502 Bad Gateway\nhint: check the proxy")
 	server.Close()
 	run(5, address)
