@@ -65,7 +65,7 @@ const (
 	Incompatible Reason = "Incompatible"
 	// Refused is an action that policy forbids.
 	Refused Reason = "Refused"
-	// Storage is a local file that cannot be read or written: full, read-only.
+	// Storage is a place that cannot be read or written: full, read-only, over its quota.
 	Storage Reason = "Storage"
 	// Interrupted is work that the user or the system stopped; it can continue.
 	Interrupted Reason = "Interrupted"

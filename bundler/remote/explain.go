@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -240,6 +241,8 @@ func (c *Client) explainAnswer(h, at *Host, out *fault.Error, a *AnswerError) {
 		out.Reason, out.Hint = fault.Unauthorized, "check the user and the password"
 	case a.Status == http.StatusProxyAuthRequired:
 		out.Reason, out.Hint = fault.Unauthorized, "give the login of the proxy: HTTPS_PROXY=http://USER:PASSWORD@PROXY:PORT, or HTTP_PROXY for a registry without TLS"
+	case isQuota(a):
+		out.Reason, out.Hint = fault.Storage, "have the quota raised, or delete bundles with `vdo-bundle prune`, and run it again"
 	case a.Status == http.StatusUnauthorized && (!a.scoped || !h.hasLogin()):
 		out.Reason, out.Hint = fault.Unauthorized, c.loginHint(h, a.login)
 		if a.login != "" {
@@ -260,6 +263,9 @@ func (c *Client) explainAnswer(h, at *Host, out *fault.Error, a *AnswerError) {
 		out.Reason, out.Hint = fault.Refused, "the registry is read-only (as `vdo-bundle serve` is), or does not know this kind of content: name one that can be written to, or ask its administrator"
 	case a.Status == http.StatusRequestEntityTooLarge:
 		out.Reason, out.Hint = fault.Refused, "raise the body limit of the proxy in front of "+h.name+" (nginx: client_max_body_size 0)"
+	case strings.Contains(a.Where, "/manifests/") &&
+		(a.Status == http.StatusConflict || a.Status == http.StatusPreconditionFailed):
+		out.Reason, out.Hint = fault.Refused, "choose another tag, or except this one from the registry's immutable tags"
 	case a.Status == http.StatusTooManyRequests:
 		out.Reason, out.Hint = fault.Throttled, "try again"+a.later()+", with a smaller --concurrency, or log in: "+c.loginHint(h, a.login)
 	case a.Status == http.StatusBadRequest && isPlainToTLS(a):
@@ -271,6 +277,14 @@ func (c *Client) explainAnswer(h, at *Host, out *fault.Error, a *AnswerError) {
 	default:
 		out.Reason, out.Hint = fault.Refused, "the registry does not accept the request: look at its logs"
 	}
+}
+
+// overQuota matches how Harbor, Quay and others refuse to store more; they have no code for it.
+var overQuota = regexp.MustCompile(`(?i)quota|will exceed|storage limit`)
+
+func isQuota(a *AnswerError) bool {
+	isWrite := a.Method == http.MethodPut || a.Method == http.MethodPost || a.Method == http.MethodPatch
+	return isWrite && a.Status != http.StatusTooManyRequests && a.Status < 500 && overQuota.MatchString(a.Detail)
 }
 
 const asksForCertificate = " asks for a certificate that it trusts: pass --client-cert and --client-key"

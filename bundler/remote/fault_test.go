@@ -45,6 +45,8 @@ func TestEachAnswerHasItsReasonAndRemedy(t *testing.T) {
 		{404, "", fault.NotFound, "check the name"},
 		{405, "", fault.Refused, "read-only"},
 		{413, "<html>", fault.Refused, "client_max_body_size"},
+		{403, `{"errors":[{"code":"DENIED","message":"it will exceed the configured upper limit of 10.0 GiB"}]}`, fault.Storage, "quota"},
+		{413, `{"errors":[{"code":"DENIED","message":"Quota has been exceeded"}]}`, fault.Storage, "quota"},
 		{429, "", fault.Throttled, "--concurrency"},
 		{500, "", fault.Unreachable, "logs of " + reg.Host},
 		{503, "", fault.Unreachable, "logs of " + reg.Host},
@@ -335,6 +337,8 @@ func TestErrorsOfTheNetworkHaveTheirRemedies(t *testing.T) {
 	unknown := &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}
 	err = remote.Explain(c, "registry.site", &net.OpError{Op: "proxyconnect", Err: unknown})
 	require.Regexp(t, "that signed for the proxy$", fault.HintOf(err))
+	immutable := &remote.AnswerError{Method: "PUT", Where: "https://registry.site/v2/a/manifests/1", Status: 412}
+	wantFault(t, remote.Explain(c, "registry.site", immutable), fault.Refused, "immutable tags")
 	other, err := remote.NewClient(remote.Options{
 		PlainHTTP: []string{"registry.site"}, SkipTLSVerify: []string{"known.site:2"}})
 	require.NoError(t, err)

@@ -212,7 +212,7 @@ func (u *upload) cutSmaller(err error) bool {
 	isAnswer := errors.As(err, &a)
 	switch {
 	case errors.As(err, &f), u.ctx.Err() != nil, u.noParts:
-	case isAnswer && a.Status == http.StatusRequestEntityTooLarge:
+	case isAnswer && a.Status == http.StatusRequestEntityTooLarge && !isQuota(a):
 		return u.shrink()
 	case isAnswer && a.Method == http.MethodPatch && slices.Contains([]int{400, 404, 405, 415, 501}, a.Status):
 		u.size, u.noParts, u.session = 0, true, nil
