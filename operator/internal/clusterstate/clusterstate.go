@@ -22,6 +22,7 @@ import (
 	"strings"
 	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -56,6 +57,9 @@ func Fault(op string, err error) error {
 		f.Reason, f.Hint = fault.Conflict, "wait until the namespace is gone, then run `vdoctl deploy BUNDLE`"
 	case apierrors.IsForbidden(err):
 		f.Reason, f.Hint = fault.Forbidden, hintOfRight(MissingRight(err))
+	case meta.IsNoMatchError(err) && strings.Contains(err.Error(), admissionv1.GroupName):
+		f.Reason, f.Hint = fault.Incompatible, "leave out --rbac-policy"
+		f.Err = errors.New("this cluster does not serve it: it needs Kubernetes 1.30")
 	case meta.IsNoMatchError(err):
 		f.Reason, f.Hint = fault.NotFound, "install the operator first: `vdoctl deploy BUNDLE`"
 		f.Err = errors.New("the operator's resources are not known to this cluster")

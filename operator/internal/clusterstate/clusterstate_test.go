@@ -13,7 +13,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -87,7 +89,10 @@ func TestFaultsAreToldApart(t *testing.T) {
 	plugin := &url.Error{Op: "Get", Err: errors.New("getting credentials: exec: executable a not found")}
 	unknown := &apierrors.StatusError{ErrStatus: metav1.Status{Message: "unknown"}}
 	anonymous := fmt.Errorf("failed to get server groups: %w", unknown)
+	noPolicies := &meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: "admissionregistration.k8s.io", Kind: "ValidatingAdmissionPolicy"}}
 	for err, says := range map[error]string{
+		noPolicies: "Incompatible: leave out --rbac-policy",
+		&meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: "vdo.vmware.com", Kind: "VDOConfig"}}: "NotFound: install the operator first",
 		file:        "Storage: free some space",
 		terminating: "Conflict: wait until the namespace is gone",
 		plugin:      "Unauthorized: log in to the cluster again",

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -125,7 +126,8 @@ func (a *applier) apply(ctx context.Context, u *unstructured.Unstructured, dryRu
 		err = leftOver(sent, after, removed)
 	}
 	switch {
-	case err == nil, dryRun && isGone(err): // its namespace or kind is created before it
+	case err == nil:
+	case dryRun && isGone(err) && u.GroupVersionKind().Group != admissionv1.GroupName: // of what is created before it
 	case fault.ReasonOf(err) == fault.Conflict:
 		return out, err
 	case len(conflicts(err)) > 0:

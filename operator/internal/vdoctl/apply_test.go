@@ -2,6 +2,7 @@ package vdoctl
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"encoding/pem"
 	"net/http/httptest"
@@ -13,10 +14,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/userfile"
@@ -91,6 +96,20 @@ func TestApplyWaitsForNoDeletion(t *testing.T) {
 	require.NoError(t, c.Create(t.Context(), crd.DeepCopy()))
 	require.NoError(t, c.Delete(t.Context(), crd.DeepCopy()))
 	must.Have((&applier{Client: c}).apply(t.Context(), crd, true))(t)
+}
+
+// A dry run takes a missing kind for one of a CRD that is applied before. No CRD brings admission policies.
+func TestADryRunRefusesAPolicyThatTheClusterLacks(t *testing.T) {
+	for group, reason := range map[string]fault.Reason{
+		"vdo.vmware.com": "", "admissionregistration.k8s.io": fault.Incompatible,
+	} {
+		c := fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
+			Apply: func(context.Context, client.WithWatch, runtime.ApplyConfiguration, ...client.ApplyOption) error {
+				return &meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: group}}
+			}}).Build()
+		_, err := (&applier{Client: c}).all(t.Context(), []client.Object{unnamespaced(group+"/v1", "New", "a")}, true)
+		require.Equal(t, reason, fault.ReasonOf(err), "%v", err)
+	}
 }
 
 // answering is a run of configure that has read the cluster, up to the name of the vCenter.
