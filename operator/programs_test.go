@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -349,6 +350,34 @@ func TestErrorsAtTheStart(t *testing.T) {
 			require.NotContains(t, stderr.String(), "secret-canary")
 		})
 	}
+}
+
+// Before Kubernetes 1.30 no admission policy reserves hosts.
+func TestSIPNeedsAdmissionPolicies(t *testing.T) {
+	const group = `{"name":"%s","versions":[{"groupVersion":"%[1]s/%s","version":"%[2]s"}]}`
+	hosts, policies := fmt.Sprintf(group, "metal3.io", "v1alpha1"), fmt.Sprintf(group, "admissionregistration.k8s.io", "v1")
+	answers := map[string]string{
+		"/api": `{"versions":[]}`, "/apis": `{"groups":[` + hosts + "," + policies + `]}`,
+		"/apis/metal3.io":                    hosts,
+		"/apis/metal3.io/v1alpha1":           `{"resources":[{"name":"baremetalhosts","kind":"BareMetalHost"}]}`,
+		"/apis/admissionregistration.k8s.io": policies, "/apis/admissionregistration.k8s.io/v1": `{"resources":[]}`,
+		"/apis/vdo.vmware.com/v1alpha1": `{}`, "/apis/airship.airshipit.org/v1": `{}`,
+	}
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if answers[req.URL.Path] == "" {
+			w.WriteHeader(http.StatusNotFound)
+		}
+		_, _ = io.WriteString(w, answers[req.URL.Path])
+	}))
+	defer server.Close()
+	cfg := &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{
+		CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})}}
+	stderr := &shell.Log{}
+	code := operator.Main(t.Context(), "", []string{"--controllers", "sip", "--kubeconfig", cluster.Kubeconfig(t, cfg, "x", "")}, io.Discard, stderr)
+	require.Equal(t, operator.ExitCluster, code)
+	require.Contains(t, stderr.String(), `no matches for kind "ValidatingAdmissionPolicy"`)
+	require.Contains(t, stderr.String(), "upgrade Kubernetes to 1.30")
 }
 
 func TestVersionAndHelp(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
@@ -93,7 +94,8 @@ func runSIP(ctx context.Context, cfg *rest.Config, o Options) error {
 	})
 }
 
-// hostVersion returns the version of BareMetalHosts that the API server prefers.
+// hostVersion returns the version of BareMetalHosts that the API server prefers. It fails if the API server lacks these
+// or the admission policies that protect them.
 func hostVersion(cfg *rest.Config) (string, error) {
 	via, err := rest.HTTPClientFor(cfg)
 	if err != nil {
@@ -104,9 +106,14 @@ func hostVersion(cfg *rest.Config) (string, error) {
 		return "", err
 	}
 	hosts, err := mapper.RESTMapping(schema.GroupKind{Group: "metal3.io", Kind: "BareMetalHost"})
+	hint := "install Metal3's BareMetalHost"
+	if err == nil {
+		// Without it nothing reserves the allocation of hosts.
+		_, err = mapper.RESTMapping(schema.GroupKind{Group: admissionv1.GroupName, Kind: "ValidatingAdmissionPolicy"}, "v1")
+		hint = "upgrade Kubernetes to 1.30 or later"
+	}
 	if meta.IsNoMatchError(err) {
-		return "", fault.Errorf(
-			fault.NotFound, "ask the API server", cfg.Host, "install Metal3's BareMetalHost", "%w", err)
+		return "", fault.Errorf(fault.NotFound, "ask the API server", cfg.Host, hint, "%w", err)
 	} else if err != nil {
 		return "", clusterstate.Fault("ask the API server for BareMetalHosts", err)
 	}
