@@ -119,7 +119,8 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 		return runSIP(ctx, cfg, o)
 	}
 	o.Namespace = cmp.Or(o.Namespace, DefaultNamespace)
-	if err := reachable(ctx, cfg, v1alpha1.GroupVersion.String(), "`vdo-bundle install-manifests BUNDLE | kubectl apply -f -`"); err != nil {
+	if err := reachable(ctx, cfg, v1alpha1.GroupVersion.String(), "`vdo-bundle install-manifests BUNDLE | kubectl apply -f -`",
+		v1alpha1.DriverBundle{}, v1alpha1.VsphereCloudConfig{}, v1alpha1.VDOConfig{}); err != nil {
 		return err
 	}
 	mgr, err := newManager(ways(cfg), o, leaseName, cacheOptions(o.Namespace))
@@ -297,9 +298,9 @@ func synced(c cache.Cache) healthz.Checker {
 	}
 }
 
-// reachable checks that the API server answers and has the kinds of a group, so that a fault is reported early and in
-// words. The hint for missing kinds is apply.
-func reachable(ctx context.Context, cfg *rest.Config, group, apply string) error {
+// reachable checks that the API server answers and has the kinds of a group with all their fields, so that a fault is
+// reported early and in words. The hint for what is missing is apply.
+func reachable(ctx context.Context, cfg *rest.Config, group, apply string, kinds ...any) error {
 	bounded := rest.CopyConfig(cfg)
 	bounded.Timeout = startTimeout
 	d, err := discovery.NewDiscoveryClientForConfig(bounded)
@@ -313,6 +314,11 @@ func reachable(ctx context.Context, cfg *rest.Config, group, apply string) error
 	}
 	if err != nil {
 		return clusterstate.Fault("ask the API server "+cfg.Host, err)
+	}
+	for _, kind := range kinds {
+		if err := hasFields(ctx, d.RESTClient(), v1alpha1.GroupVersion.Group, apply, kind); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -352,6 +352,25 @@ func TestErrorsAtTheStart(t *testing.T) {
 	}
 }
 
+func TestCRDsOfAnotherReleaseAreRefused(t *testing.T) {
+	cfg := cluster.Config(t)
+	c := cluster.Client(t, cfg)
+	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "vdoconfigs.vdo.vmware.com"}}
+	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(crd), crd))
+	is := crd.DeepCopy()
+	status := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["status"]
+	delete(status.Properties["drivers"].Items.Schema.Properties, "source")
+	require.NoError(t, c.Patch(t.Context(), crd, client.MergeFrom(is)))
+	defer func() {
+		is.ResourceVersion = crd.ResourceVersion
+		require.NoError(t, c.Update(context.Background(), is))
+	}()
+	stderr := &shell.Log{}
+	code := operator.Main(t.Context(), "", []string{"--kubeconfig", cluster.Kubeconfig(t, cfg, cfg.BearerToken, "")}, io.Discard, stderr)
+	require.Equal(t, operator.ExitCluster, code)
+	require.Contains(t, stderr.String(), "vdoconfigs.vdo.vmware.com: it is of another release and lacks .status.drivers.source (apply the CRDs")
+}
+
 // Before Kubernetes 1.30 no admission policy reserves hosts.
 func TestSIPNeedsAdmissionPolicies(t *testing.T) {
 	const group = `{"name":"%s","versions":[{"groupVersion":"%[1]s/%s","version":"%[2]s"}]}`
