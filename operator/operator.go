@@ -298,8 +298,8 @@ func synced(c cache.Cache) healthz.Checker {
 	}
 }
 
-// reachable checks that the API server answers and has the kinds of a group with all their fields, so that a fault is
-// reported early and in words. The hint for what is missing is apply.
+// reachable checks that the API server answers and has the kinds of a group, so that a fault is reported early and in
+// words. It also checks the fields of the given kinds. The hint for missing kinds or fields is apply.
 func reachable(ctx context.Context, cfg *rest.Config, group, apply string, kinds ...any) error {
 	bounded := rest.CopyConfig(cfg)
 	bounded.Timeout = startTimeout

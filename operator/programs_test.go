@@ -366,15 +366,16 @@ func TestCRDsOfAnotherReleaseAreRefused(t *testing.T) {
 		require.NoError(t, c.Update(context.Background(), is))
 	}()
 	stderr := &shell.Log{}
-	code := operator.Main(t.Context(), "", []string{"--kubeconfig", cluster.Kubeconfig(t, cfg, cfg.BearerToken, "")}, io.Discard, stderr)
-	require.Equal(t, operator.ExitCluster, code)
-	require.Contains(t, stderr.String(), "vdoconfigs.vdo.vmware.com: it is of another release and lacks .status.drivers.source (apply the CRDs")
+	args := []string{"--kubeconfig", cluster.Kubeconfig(t, cfg, cfg.BearerToken, "")}
+	require.Equal(t, operator.ExitCluster, operator.Main(t.Context(), "", args, io.Discard, stderr))
+	require.Contains(t, stderr.String(), "it is of another release and lacks .status.drivers.source (apply the CRDs")
 }
 
 // Before Kubernetes 1.30 no admission policy reserves hosts.
 func TestSIPNeedsAdmissionPolicies(t *testing.T) {
 	const group = `{"name":"%s","versions":[{"groupVersion":"%[1]s/%s","version":"%[2]s"}]}`
-	hosts, policies := fmt.Sprintf(group, "metal3.io", "v1alpha1"), fmt.Sprintf(group, "admissionregistration.k8s.io", "v1")
+	hosts := fmt.Sprintf(group, "metal3.io", "v1alpha1")
+	policies := fmt.Sprintf(group, "admissionregistration.k8s.io", "v1")
 	answers := map[string]string{
 		"/api": `{"versions":[]}`, "/apis": `{"groups":[` + hosts + "," + policies + `]}`,
 		"/apis/metal3.io":                    hosts,
@@ -393,8 +394,8 @@ func TestSIPNeedsAdmissionPolicies(t *testing.T) {
 	cfg := &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{
 		CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})}}
 	stderr := &shell.Log{}
-	code := operator.Main(t.Context(), "", []string{"--controllers", "sip", "--kubeconfig", cluster.Kubeconfig(t, cfg, "x", "")}, io.Discard, stderr)
-	require.Equal(t, operator.ExitCluster, code)
+	args := []string{"--controllers", "sip", "--kubeconfig", cluster.Kubeconfig(t, cfg, "x", "")}
+	require.Equal(t, operator.ExitCluster, operator.Main(t.Context(), "", args, io.Discard, stderr))
 	require.Contains(t, stderr.String(), `no matches for kind "ValidatingAdmissionPolicy"`)
 	require.Contains(t, stderr.String(), "upgrade Kubernetes to 1.30")
 }

@@ -109,7 +109,8 @@ func hostVersion(cfg *rest.Config) (string, error) {
 	hint := "install Metal3's BareMetalHost"
 	if err == nil {
 		// Without it nothing reserves the allocation of hosts.
-		_, err = mapper.RESTMapping(schema.GroupKind{Group: admissionv1.GroupName, Kind: "ValidatingAdmissionPolicy"}, "v1")
+		policies := schema.GroupKind{Group: admissionv1.GroupName, Kind: "ValidatingAdmissionPolicy"}
+		_, err = mapper.RESTMapping(policies, "v1")
 		hint = "upgrade Kubernetes to 1.30 or later"
 	}
 	if meta.IsNoMatchError(err) {

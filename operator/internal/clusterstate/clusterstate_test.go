@@ -89,10 +89,10 @@ func TestFaultsAreToldApart(t *testing.T) {
 	plugin := &url.Error{Op: "Get", Err: errors.New("getting credentials: exec: executable a not found")}
 	unknown := &apierrors.StatusError{ErrStatus: metav1.Status{Message: "unknown"}}
 	anonymous := fmt.Errorf("failed to get server groups: %w", unknown)
-	noPolicies := &meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: "admissionregistration.k8s.io", Kind: "ValidatingAdmissionPolicy"}}
+	noPolicies := &meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: "admissionregistration.k8s.io"}}
 	for err, says := range map[error]string{
 		noPolicies: "Incompatible: leave out --rbac-policy",
-		&meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: "vdo.vmware.com", Kind: "VDOConfig"}}: "NotFound: install the operator first",
+		&meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: "vdo.vmware.com"}}: "NotFound: install the operator first",
 		file:        "Storage: free some space",
 		terminating: "Conflict: wait until the namespace is gone",
 		plugin:      "Unauthorized: log in to the cluster again",
