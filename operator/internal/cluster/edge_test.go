@@ -318,13 +318,13 @@ func TestTheInventoryIsKept(t *testing.T) {
 		return now, fault.ReasonOf(err)
 	}
 	none := load()
-	require.Zero(t, none)
+	require.False(t, none.Exists)
 	made, why := save(inv, none)
 	require.Empty(t, why)
 	_, why = save(inv, none)
 	require.Equal(t, fault.Conflict, why, "another one has made it")
 	paused := load()
-	require.True(t, paused.Equal(inv))
+	require.True(t, paused.Exists && paused.Equal(inv))
 	made, why = save(inventory.Inventory{}, made)
 	require.Empty(t, why)
 	_, why = save(inv, paused)
@@ -338,7 +338,7 @@ func TestTheInventoryIsKept(t *testing.T) {
 	require.NoError(t, c.DeleteInventory(ctx, of))
 	_, why = save(inv, made)
 	require.Equal(t, fault.Conflict, why, "another one has removed it")
-	require.Zero(t, load())
+	require.False(t, load().Exists)
 }
 
 // An earlier program kept the record twice, and beside each a seal: the copy goes with the record.
@@ -351,10 +351,10 @@ func TestTheRecordOfAnEarlierProgramIsTakenOver(t *testing.T) {
 		require.NoError(t, k.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Data: data}))
 	}
 	was := must.Have(c.LoadInventory(ctx, of))(t)
-	require.True(t, was.Equal(inv))
+	require.True(t, was.Exists && was.Equal(inv))
 	must.Have(c.SaveInventory(ctx, of, inv, was))(t)
 	is := must.Have(c.LoadInventory(ctx, of))(t)
-	require.True(t, is.Equal(inv))
+	require.True(t, is.Exists && is.Equal(inv))
 	require.NoError(t, c.DeleteInventory(ctx, of))
 	require.True(t, apierrors.IsNotFound(k.Get(ctx, types.NamespacedName{Namespace: ns, Name: names.Copy("site")}, &corev1.ConfigMap{})))
 }

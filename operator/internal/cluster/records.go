@@ -23,6 +23,7 @@ const labelPart = "app.kubernetes.io/part-of"
 // Loaded is an inventory as it was read. The zero value means a missing one.
 type Loaded struct {
 	inventory.Inventory
+	Exists bool
 
 	configMap *corev1.ConfigMap // as last read or written; nil if missing
 }
@@ -34,7 +35,7 @@ func (c *Cluster) LoadInventory(ctx context.Context, of types.NamespacedName) (L
 	if err != nil || cm == nil {
 		return Loaded{}, err
 	}
-	out := Loaded{configMap: cm}
+	out := Loaded{Exists: true, configMap: cm}
 	out.Inventory, err = inventory.Parse("ConfigMap "+cm.Namespace+"/"+cm.Name, []byte(cm.Data[inventory.DataKey]))
 	return out, err
 }
@@ -60,7 +61,7 @@ func (c *Cluster) SaveInventory(
 	ctx, end := tracing.Span(ctx, "write inventory")
 	defer func() { end(err) }()
 	data := map[string]string{inventory.DataKey: string(inv.Marshal())}
-	out = Loaded{Inventory: inv}
+	out = Loaded{Inventory: inv, Exists: true}
 	if was.configMap == nil {
 		out.configMap = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 			Namespace: of.Namespace, Name: c.Records.ConfigMap(of.Name), Labels: map[string]string{labelPart: FieldManager}}, Data: data}

@@ -296,7 +296,8 @@ func consent(config *v1alpha1.VDOConfig, older []string, releases, approves, by 
 	approved := revision.Revision{Releases: splitList(releases)}
 	kept := slices.DeleteFunc(slices.Clone(policy.AllowDowngrade), func(id string) bool {
 		driver, version, _ := strings.Cut(id, "@")
-		isReplaced := !slices.Contains([]string{"", version}, approved.Version(driver))
+		now := approved.Version(matrix.Driver(driver))
+		isReplaced := !now.IsZero() && now.String() != version
 		isPinned := config.Spec.PolicyOf(driver).Version == version
 		return slices.Contains(older, id) || isReplaced || len(older) > 0 && !isPinned
 	})
