@@ -533,8 +533,9 @@ func (w *world) oneConfig() {
 	}
 	for _, v := range w.configs() {
 		if v.Name != keep || !v.DeletionTimestamp.IsZero() {
-			if !v.DeletionTimestamp.IsZero() && (v.Spec.OnDelete != v1alpha1.DeleteRemove || v.Spec.Suspend) {
-				v.Spec.OnDelete, v.Spec.Suspend = v1alpha1.DeleteRemove, false
+			if !v.DeletionTimestamp.IsZero() { // a lost inventory is made again from the bundle first
+				v.Spec = w.vdoConfig(v.Name).Spec
+				v.Spec.OnDelete = v1alpha1.DeleteRemove
 				w.must(w.Update(w.ctx, &v))
 			}
 			w.drop(&v)
