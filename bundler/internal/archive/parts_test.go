@@ -241,11 +241,10 @@ func highest(stop <-chan struct{}) (peak uint64) {
 	}
 }
 
-// What has the name of a part is not ours to take, unless it may be replaced. `cat` would join it,
-// also beyond the last.
+// What lies where a part will go is not ours to take, unless it may be replaced.
 func TestAFileInThePlaceOfAPartIsRefusedBeforeTheFirstByte(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 75})
-	for _, name := range []string{".002", ".p001", ".999"} {
+	for _, name := range []string{".002", ".p001"} {
 		s := stores["parts"]
 		s.path = filepath.Join(t.TempDir(), "b.tar")
 		require.NoError(t, os.WriteFile(s.path+name, []byte("mine"), 0o600))
@@ -255,7 +254,6 @@ func TestAFileInThePlaceOfAPartIsRefusedBeforeTheFirstByte(t *testing.T) {
 		require.Equal(t, "mine", string(read(t, s.path+name)))
 		require.NoError(t, s.replacing().pull(t, b))
 		s.verify(t)
-		require.True(t, bytes.Equal(s.bytes(t), cat(t, s.location())), name)
 	}
 }
 

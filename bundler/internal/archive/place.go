@@ -72,28 +72,20 @@ func (w *FileWriter) checkTargets() error {
 // overSource reports whether a split writes to the name of its own source.
 func (w *FileWriter) overSource() bool { return w.source != "" && sameFile(w.source, w.path) }
 
-var (
-	partialName = regexp.MustCompile(`^(\.p?[0-9]{3}|\.parts)?\.partial$`)
-	partName    = regexp.MustCompile(`^\.p?[0-9]{3}$`)
-)
-
-// beside returns the files of the archive's name with an ending.
-func (w *FileWriter) beside(ending *regexp.Regexp) (names []string, err error) {
-	dir := filepath.Dir(w.path)
-	list, err := os.ReadDir(dir)
-	for _, e := range list {
-		if rest, ok := strings.CutPrefix(e.Name(), w.name()); ok && ending.MatchString(rest) {
-			names = append(names, e.Name())
-		}
-	}
-	return names, atomicfile.Fault("read", dir, err)
-}
+var partialName = regexp.MustCompile(`^(\.p?[0-9]{3}|\.parts)?\.partial$`)
 
 // leftovers returns the names of the archive's partial files, whole or in parts. Those of another interrupted run are
 // a fault, unless o.Restart is set.
 func (w *FileWriter) leftovers(before noted) (left []string, err error) {
-	if left, err = w.beside(partialName); err != nil {
-		return nil, err
+	dir := filepath.Dir(w.path)
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, atomicfile.Fault("read", dir, err)
+	}
+	for _, e := range list {
+		if rest, ok := strings.CutPrefix(e.Name(), w.name()); ok && partialName.MatchString(rest) {
+			left = append(left, e.Name())
+		}
 	}
 	if len(left) == 0 || before.bundle == w.id || w.o.Restart {
 		return left, nil
@@ -102,7 +94,7 @@ func (w *FileWriter) leftovers(before noted) (left []string, err error) {
 	if w.again { // sign has no such flag
 		drop = ""
 	}
-	return nil, fault.Errorf(fault.Conflict, "resume", w.dir.At(left[0]),
+	return nil, fault.Errorf(fault.Conflict, "resume", filepath.Join(dir, left[0]),
 		"finish that run (pull, copy, split or sign) as it was begun"+drop+"; "+
 			"or remove its .partial files and "+fault.Quote(w.path+journalSuffix),
 		"an interrupted run of something else, or of an earlier version, left this file")
@@ -116,30 +108,24 @@ func (w *FileWriter) removePartial() error {
 	return errors.Join(err, w.dir.Remove(w.lock.name))
 }
 
-// removeParts removes the parts file to replace, and all parts but those in keep. They include parts without a list: of
-// a lost one, or of a killed run. `cat FILE.[0-9]*` would join them.
-func (w *FileWriter) removeParts(keep []string) error {
-	list := w.name() + parts.Suffix
-	if w.dir.Has(list) {
-		if _, err := w.dir.ownParts(list); err != nil {
-			return err
-		}
-		if err := w.dir.Remove(list); err != nil {
-			return err
-		}
-	} else if w.f.list == nil {
+// removeParts removes a parts file and its parts, except those in keep. The list goes last, so that the next run knows
+// the parts that a killed one left.
+func (d *directory) removeParts(name string, keep []string) error {
+	if !d.Has(name) {
 		return nil
 	}
-	old, err := w.beside(partName)
-	for _, part := range old {
-		if err != nil || slices.Contains(keep, part) {
-			continue
-		}
-		if err = checkTarget(w.dir.At(part), w.o); err == nil { // it may have come meanwhile
-			err = w.dir.Remove(part)
+	l, err := d.ownParts(name)
+	if err != nil {
+		return err
+	}
+	for _, part := range l.Names() {
+		if !slices.Contains(keep, part) {
+			if err := d.Remove(part); err != nil {
+				return err
+			}
 		}
 	}
-	return err
+	return d.Remove(name)
 }
 
 // ownParts reads the parts file of an archive to replace. It refuses one that lists another archive's parts.

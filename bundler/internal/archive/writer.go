@@ -180,16 +180,9 @@ func (w *FileWriter) open() error {
 		return err
 	}
 	for _, name := range l.Names() {
-		if err := w.takeBack(name); err != nil {
+		if err := cmp.Or(w.takeBack(name), checkTarget(w.dir.At(name), w.o)); err != nil {
 			return err
 		}
-	}
-	old, err := w.beside(partName) // more than l may name
-	for _, name := range old {
-		err = cmp.Or(err, checkTarget(w.dir.At(name), w.o))
-	}
-	if err != nil {
-		return err
 	}
 	w.f = &storage{path: w.path, location: w.path + parts.Suffix, list: l, volume: w.o.VolumeSize}
 	for _, name := range l.Names()[:l.Count()] {
@@ -340,7 +333,7 @@ func (w *FileWriter) publish(ctx context.Context) error {
 		if err := w.keepRights(0); err != nil {
 			return err
 		}
-	} else if err := w.removeParts(names); err != nil {
+	} else if err := w.dir.removeParts(list, names); err != nil {
 		return err
 	}
 	if l != nil && !w.overSource() {
