@@ -289,7 +289,7 @@ func newTransport(o Options, pool *x509.CertPool, certs []tls.Certificate, isFor
 		case http.StatusOK:
 			return nil
 		case http.StatusProxyAuthRequired:
-			asks := "it asks for " + Clean(strings.Join(resp.Header.Values("Proxy-Authenticate"), ", "), 100)
+			asks := Clean(strings.Join(resp.Header.Values("Proxy-Authenticate"), ", "), 100)
 			return &AnswerError{Method: req.Method, Where: req.Host, Status: resp.StatusCode, Detail: asks}
 		}
 		status := fmt.Errorf("%d %s", resp.StatusCode, http.StatusText(resp.StatusCode)) // not the proxy's text

@@ -263,7 +263,7 @@ func (c *Client) explainAnswer(h, at *Host, out *fault.Error, a *AnswerError) {
 		out.Reason, out.Hint = fault.Refused, "the registry is read-only (as `vdo-bundle serve` is), or does not know this kind of content: name one that can be written to, or ask its administrator"
 	case a.Status == http.StatusRequestEntityTooLarge:
 		out.Reason, out.Hint = fault.Refused, "raise the body limit of the proxy in front of "+h.name+" (nginx: client_max_body_size 0)"
-	case strings.Contains(a.Where, "/manifests/") &&
+	case a.Method == http.MethodPut && strings.Contains(a.Where, "/manifests/") &&
 		(a.Status == http.StatusConflict || a.Status == http.StatusPreconditionFailed):
 		out.Reason, out.Hint = fault.Refused, "choose another tag, or except this one from the registry's immutable tags"
 	case a.Status == http.StatusTooManyRequests:
@@ -280,11 +280,12 @@ func (c *Client) explainAnswer(h, at *Host, out *fault.Error, a *AnswerError) {
 }
 
 // overQuota matches how Harbor, Quay and others refuse to store more; they have no code for it.
-var overQuota = regexp.MustCompile(`(?i)quota|will exceed|storage limit`)
+var overQuota = regexp.MustCompile(`(?i)quota (has been |is )?exceeded|exceeds? .*quota|will exceed|storage limit`)
 
 func isQuota(a *AnswerError) bool {
+	isRefused := a.Status == http.StatusForbidden || a.Status == http.StatusRequestEntityTooLarge
 	isWrite := a.Method == http.MethodPut || a.Method == http.MethodPost || a.Method == http.MethodPatch
-	return isWrite && a.Status != http.StatusTooManyRequests && a.Status < 500 && overQuota.MatchString(a.Detail)
+	return isRefused && isWrite && overQuota.MatchString(a.Detail)
 }
 
 const asksForCertificate = " asks for a certificate that it trusts: pass --client-cert and --client-key"

@@ -85,7 +85,7 @@ func TestProxyOfTheEnvironment(t *testing.T) {
 	run(0, address)
 	require.Contains(t, p.asked, "CONNECT registry.proxied.test:443")
 	require.True(t, p.password)
-	require.Contains(t, run(6, server.URL), "407 Proxy Authentication Required: it asks for NTLM\n"+
+	require.Contains(t, run(6, server.URL), "407 Proxy Authentication Required: NTLM\n"+
 		"hint: give the login of the proxy: HTTPS_PROXY=http://USER:PASSWORD@PROXY:PORT")
 	for _, rest := range []string{"@[", "%ZZ@host:1", "#@host:1", " @host:1"} {
 		require.Contains(t, run(2, "http://user:proxy-secret"+rest), "error: read HTTPS_PROXY: it is not the URL of a proxy\nhint: write http")

@@ -132,7 +132,7 @@ func (b *Bundle) Whole(ctx context.Context, o run.Options) (*bundle.Graph, *bund
 }
 
 // Mixed are the reasons of further faults of reading a medium, if parts of another bundle are among its own.
-var Mixed = []fault.Reason{fault.NotFound, fault.Incomplete, fault.Untrusted}
+var Mixed = []fault.Reason{fault.NotFound, fault.Incomplete}
 
 // Diagnosed adds the damaged parts of the medium to a fault of corruption, or of the other reasons: the user has to
 // copy these again.
