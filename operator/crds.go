@@ -10,19 +10,25 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
 // hasFields checks that a CRD has all fields of its kind. The API server drops fields that an older CRD lacks, also of
 // the status, and the operator would act on the rest. A CRD that cannot be read passes.
-func hasFields(ctx context.Context, api rest.Interface, group, apply string, kind any) error {
-	name, crd := strings.ToLower(reflect.TypeOf(kind).Name())+"s."+group, apiextensionsv1.CustomResourceDefinition{}
+func hasFields(ctx context.Context, api rest.Interface, apply string, kind any) error {
+	name, crd := strings.ToLower(reflect.TypeOf(kind).Name())+"s."+v1alpha1.GroupVersion.Group, apiextensionsv1.CustomResourceDefinition{}
 	data, err := api.Get().AbsPath("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/" + name).Do(ctx).Raw()
 	if err != nil || json.Unmarshal(data, &crd) != nil {
 		return nil //nolint:nilerr // see above
 	}
-	if lacks := missingFields(reflect.TypeOf(kind), crd.Spec.Versions[0].Schema.OpenAPIV3Schema, ""); len(lacks) > 0 {
-		return fault.Errorf(fault.NotFound, "read CRD", name, "apply the CRDs of this operator's release: "+apply,
-			"it is of another release and lacks %s", strings.Join(lacks, ", "))
+	for _, v := range crd.Spec.Versions {
+		if v.Name != v1alpha1.GroupVersion.Version {
+			continue
+		}
+		if lacks := missingFields(reflect.TypeOf(kind), v.Schema.OpenAPIV3Schema, ""); len(lacks) > 0 {
+			return fault.Errorf(fault.Incompatible, "read CRD", name, "apply the CRDs of this operator's release: "+apply,
+				"it is of another release and lacks %s", fault.Few(lacks, 5))
+		}
 	}
 	return nil
 }

@@ -1,8 +1,10 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -130,6 +132,24 @@ func TestOpenShiftIsKnownByItsKinds(t *testing.T) {
 		require.Equal(t, want.yes, yes, status)
 		require.Equal(t, want.fails, err != nil, "%d: %v", status, err)
 	}
+}
+
+// Before Kubernetes 1.30 no admission policy reserves hosts.
+func TestSIPNeedsAdmissionPolicies(t *testing.T) {
+	const group = `{"name":"%s","versions":[{"groupVersion":"%[1]s/%s","version":"%[2]s"}]}`
+	hosts, policies := fmt.Sprintf(group, "metal3.io", "v1alpha1"), fmt.Sprintf(group, "admissionregistration.k8s.io", "v1")
+	answers := map[string]string{
+		"/apis": `{"groups":[` + hosts + "," + policies + `]}`, "/apis/metal3.io": hosts, "/apis/admissionregistration.k8s.io": policies,
+		"/apis/metal3.io/v1alpha1": `{"resources":[{"name":"baremetalhosts","kind":"BareMetalHost"}]}`,
+	}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, cmp.Or(answers[r.URL.Path], "{}"))
+	}))
+	defer s.Close()
+	_, err := hostVersion(&rest.Config{Host: s.URL})
+	require.ErrorContains(t, err, `no matches for kind "ValidatingAdmissionPolicy"`)
+	require.Contains(t, fault.HintOf(err), "upgrade Kubernetes to 1.30")
 }
 
 // A proxy may keep a request for ever: all end, but for watches.

@@ -316,7 +316,7 @@ func reachable(ctx context.Context, cfg *rest.Config, group, apply string, kinds
 		return clusterstate.Fault("ask the API server "+cfg.Host, err)
 	}
 	for _, kind := range kinds {
-		if err := hasFields(ctx, d.RESTClient(), v1alpha1.GroupVersion.Group, apply, kind); err != nil {
+		if err := hasFields(ctx, d.RESTClient(), apply, kind); err != nil {
 			return err
 		}
 	}

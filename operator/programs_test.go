@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -361,43 +360,11 @@ func TestCRDsOfAnotherReleaseAreRefused(t *testing.T) {
 	status := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["status"]
 	delete(status.Properties["drivers"].Items.Schema.Properties, "source")
 	require.NoError(t, c.Patch(t.Context(), crd, client.MergeFrom(is)))
-	defer func() {
-		is.ResourceVersion = crd.ResourceVersion
-		require.NoError(t, c.Update(context.Background(), is))
-	}()
+	defer func() { require.NoError(t, c.Patch(context.Background(), is, client.MergeFrom(crd))) }()
 	stderr := &shell.Log{}
 	args := []string{"--kubeconfig", cluster.Kubeconfig(t, cfg, cfg.BearerToken, "")}
 	require.Equal(t, operator.ExitCluster, operator.Main(t.Context(), "", args, io.Discard, stderr))
 	require.Contains(t, stderr.String(), "it is of another release and lacks .status.drivers.source (apply the CRDs")
-}
-
-// Before Kubernetes 1.30 no admission policy reserves hosts.
-func TestSIPNeedsAdmissionPolicies(t *testing.T) {
-	const group = `{"name":"%s","versions":[{"groupVersion":"%[1]s/%s","version":"%[2]s"}]}`
-	hosts := fmt.Sprintf(group, "metal3.io", "v1alpha1")
-	policies := fmt.Sprintf(group, "admissionregistration.k8s.io", "v1")
-	answers := map[string]string{
-		"/api": `{"versions":[]}`, "/apis": `{"groups":[` + hosts + "," + policies + `]}`,
-		"/apis/metal3.io":                    hosts,
-		"/apis/metal3.io/v1alpha1":           `{"resources":[{"name":"baremetalhosts","kind":"BareMetalHost"}]}`,
-		"/apis/admissionregistration.k8s.io": policies, "/apis/admissionregistration.k8s.io/v1": `{"resources":[]}`,
-		"/apis/vdo.vmware.com/v1alpha1": `{}`, "/apis/airship.airshipit.org/v1": `{}`,
-	}
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		if answers[req.URL.Path] == "" {
-			w.WriteHeader(http.StatusNotFound)
-		}
-		_, _ = io.WriteString(w, answers[req.URL.Path])
-	}))
-	defer server.Close()
-	cfg := &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{
-		CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})}}
-	stderr := &shell.Log{}
-	args := []string{"--controllers", "sip", "--kubeconfig", cluster.Kubeconfig(t, cfg, "x", "")}
-	require.Equal(t, operator.ExitCluster, operator.Main(t.Context(), "", args, io.Discard, stderr))
-	require.Contains(t, stderr.String(), `no matches for kind "ValidatingAdmissionPolicy"`)
-	require.Contains(t, stderr.String(), "upgrade Kubernetes to 1.30")
 }
 
 func TestVersionAndHelp(t *testing.T) {
