@@ -344,11 +344,12 @@ func (in *Input) removals(desired map[inventory.Key]bool) []Step {
 // which nodes find them. The login is recorded with the first driver in the namespace.
 func keepSources(steps []Step) {
 	for i, s := range steps {
-		for _, w := range steps {
-			isSource := s.Driver == drivers.MirrorSet || s.Name == render.PullSecret && s.Namespace == w.Namespace
-			if isSource && s.Action == Prune && slices.Contains(order[1], w.Kind) && (w.Action == Keep || w.Action == Forget) {
-				steps[i].Action, steps[i].Reason = w.Action, "pods that stay need it for their images"
-			}
+		needs := func(w Step) bool {
+			stays := slices.Contains(order[1], w.Kind) && (w.Action == Keep || w.Action == Forget)
+			return stays && (s.Driver == drivers.MirrorSet || s.Name == render.PullSecret && s.Namespace == w.Namespace)
+		}
+		if n := slices.IndexFunc(steps, needs); n >= 0 && s.Action == Prune {
+			steps[i].Action, steps[i].Reason = steps[n].Action, "pods that stay need it for their images"
 		}
 	}
 }

@@ -398,7 +398,7 @@ func TestRemovalGoesInWavesWebhooksFirstAndLeavesNamespaces(t *testing.T) {
 	all := []inventory.Entry{
 		entry("", "Namespace", "", "made", matrix.CSI), entry("", "Namespace", "", "there-before", matrix.CSI),
 		entry("", "ServiceAccount", "made", "sa", matrix.CSI), entry("storage.k8s.io", "CSIDriver", "", "d", matrix.CSI),
-		entry("", "Secret", "made", "pull", matrix.CSI), entry("apps", "DaemonSet", "kube-system", "cpi", matrix.CPI),
+		entry("", "Secret", "made", render.PullSecret, matrix.CSI), entry("apps", "DaemonSet", "kube-system", "cpi", matrix.CPI),
 		entry("apps", "Deployment", "made", "csi", matrix.CSI),
 		entry("admissionregistration.k8s.io", "ValidatingWebhookConfiguration", "", "w", matrix.CSI),
 		entry("rbac.authorization.k8s.io", "ClusterRole", "", "r", matrix.CSI), entry("rbac.authorization.k8s.io", "ClusterRoleBinding", "", "b", matrix.CSI),
@@ -412,7 +412,7 @@ func TestRemovalGoesInWavesWebhooksFirstAndLeavesNamespaces(t *testing.T) {
 	waves := [][]string{
 		{"ValidatingWebhookConfiguration w"},
 		{"Deployment made/csi", "DaemonSet kube-system/cpi"},
-		{"Secret made/pull", "Secret kube-system/vdo-registry-pull"},
+		{"Secret made/vdo-registry-pull", "Secret kube-system/vdo-registry-pull"},
 		{"CSIDriver d"},
 		{"ClusterRoleBinding b"},
 		{"ClusterRole r"},
@@ -428,6 +428,12 @@ func TestRemovalGoesInWavesWebhooksFirstAndLeavesNamespaces(t *testing.T) {
 	stays := map[matrix.Driver]plan.Retention{matrix.CNI: {Action: plan.Forget, Reason: "stays"}}
 	waves[2] = waves[2][:1]
 	require.Equal(t, waves[:7], removed(t, inv, liveOf(all...), stays))
+	stays[matrix.CNI] = plan.Retention{Action: plan.Keep}
+	for _, s := range plan.Removal(inv, liveOf(all...), nil, stays).Steps {
+		if s.Name == render.PullSecret || s.Driver == drivers.MirrorSet {
+			require.Equal(t, s.Namespace != "made", s.Action == plan.Keep, s.Key)
+		}
+	}
 }
 
 func TestForeignWorkloadsOfAWantedDriverAreConflicts(t *testing.T) {
