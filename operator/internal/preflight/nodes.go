@@ -68,7 +68,7 @@ func sharedZones(s *Snapshot) (out []found) {
 			if v != a.vcenter && len(a.tags) == len(s.Wants.Categories) && !slices.ContainsFunc(a.tags, lacks) {
 				out = append(out, found{on: v.Name, object: strings.Join(a.tags, "/"), action: Warn,
 					what:   "VsphereCloudConfig " + a.vcenter.Name + " has nodes with the same tags: the storage driver makes no volume in that zone",
-					remedy: "tag it as another zone: `vdoctl topology tag --vcenter NAME --username ADMIN --attach CATEGORY:TAG=PATH --replace`"})
+					remedy: "tag it as another zone, before the driver labels its nodes: `vdoctl topology tag --vcenter NAME --username ADMIN --attach CATEGORY:TAG=PATH --replace`"})
 			}
 		}
 	}

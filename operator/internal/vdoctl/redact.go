@@ -215,7 +215,7 @@ func (r *redactor) object(value any) (any, error) {
 	data, err := json.Marshal(value)
 	var out any
 	if err == nil {
-		err = utiljson.Unmarshal(data, &out) // which keeps large numbers
+		err = utiljson.Unmarshal(data, &out) // which keeps integers of 64 bits
 	}
 	if err != nil {
 		return nil, err

@@ -121,6 +121,9 @@ func TestNoZoneMovesWhileItIsUsed(t *testing.T) {
 			err := planTags(v, nil, want, true).movesUsed(t.Context(), nil, x)
 			require.Equal(t, refused, err != nil, "%v: %v", on, err)
 		}
+		above := must.Have(assignments([]string{"k8s-zone:b=/dc/host"}))(t)
+		v := withTags(nil, tagged{cluster: {{Name: "k8s-zone", Tag: "a"}}})
+		require.Error(t, planTags(v, nil, above, true).movesUsed(t.Context(), nil, x), "a tag above one that is used")
 	}
 
 	c := fake.NewClientBuilder()
