@@ -56,7 +56,8 @@ type model struct {
 	anew    inventory.Key      // what cannot be changed, and is deleted so that it can be recreated
 	back    bool               // an upgrade is gone back from, so that pods are replaced once more
 
-	was []v1alpha1.VDOConfig // before a pass
+	was  []v1alpha1.VDOConfig // before a pass
+	goes inventory.Inventory  // of a VDOConfig that was being deleted before a pass
 }
 
 // rolled is how often a workload's pods were replaced for one and the same reason.
@@ -149,7 +150,15 @@ func wanted(all []v1alpha1.VDOConfig, driver string) bool {
 
 // before notes what a pass finds.
 func (w *world) before(which string) {
-	w.was = w.configs()
+	w.was, w.goes = w.configs(), inventory.Inventory{}
+	for _, v := range w.was {
+		if !v.DeletionTimestamp.IsZero() && w.goes.Len() == 0 {
+			var cm corev1.ConfigMap
+			key := types.NamespacedName{Namespace: namespace, Name: inventory.VDOConfigs.ConfigMap(v.Name)}
+			w.must(client.IgnoreNotFound(w.Get(w.ctx, key, &cm)))
+			w.goes, _ = inventory.Parse("x", []byte(cm.Data[inventory.DataKey])) //nolint:errcheck // damaged, it removes nothing
+		}
+	}
 	if which != passDrivers {
 		return
 	}
@@ -290,16 +299,13 @@ func (w *world) whatIsWantedIsNotRemoved() {
 	writes, n := w.wire.written(w.audited)
 	w.audited = n
 	now := w.configs()
-	goes := slices.ContainsFunc(w.was, func(v v1alpha1.VDOConfig) bool {
-		return !v.DeletionTimestamp.IsZero() && v.Status.Bundle != ""
-	})
 	for _, x := range writes {
-		if x.method != "DELETE" || goes {
+		if x.method != "DELETE" {
 			continue
 		}
 		for driver, ids := range essentials {
 			for _, id := range ids {
-				if id.Key != w.anew && strings.HasSuffix(x.path, "/"+id.Name) && (id.Namespace == "" || strings.Contains(x.path, "/"+id.Namespace+"/")) &&
+				if _, goes := w.goes.Get(id.Key); !goes && id.Key != w.anew && strings.HasSuffix(x.path, "/"+id.Name) && (id.Namespace == "" || strings.Contains(x.path, "/"+id.Namespace+"/")) &&
 					strings.Contains(x.path, "/"+strings.ToLower(id.Kind)) && wanted(w.was, driver) && wanted(now, driver) {
 					w.fail("what is wanted is not removed", "the operator deleted %s", id.Key)
 				}
