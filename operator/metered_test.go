@@ -137,10 +137,13 @@ func TestOpenShiftIsKnownByItsKinds(t *testing.T) {
 // Before Kubernetes 1.30 no admission policy reserves hosts.
 func TestSIPNeedsAdmissionPolicies(t *testing.T) {
 	const group = `{"name":"%s","versions":[{"groupVersion":"%[1]s/%s","version":"%[2]s"}]}`
-	hosts, policies := fmt.Sprintf(group, "metal3.io", "v1alpha1"), fmt.Sprintf(group, "admissionregistration.k8s.io", "v1")
+	hosts := fmt.Sprintf(group, "metal3.io", "v1alpha1")
+	policies := fmt.Sprintf(group, "admissionregistration.k8s.io", "v1")
 	answers := map[string]string{
-		"/apis": `{"groups":[` + hosts + "," + policies + `]}`, "/apis/metal3.io": hosts, "/apis/admissionregistration.k8s.io": policies,
-		"/apis/metal3.io/v1alpha1": `{"resources":[{"name":"baremetalhosts","kind":"BareMetalHost"}]}`,
+		"/apis":                              `{"groups":[` + hosts + "," + policies + `]}`,
+		"/apis/metal3.io":                    hosts,
+		"/apis/admissionregistration.k8s.io": policies,
+		"/apis/metal3.io/v1alpha1":           `{"resources":[{"name":"baremetalhosts","kind":"BareMetalHost"}]}`,
 	}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

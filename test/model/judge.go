@@ -369,7 +369,8 @@ var deletedLine = regexp.MustCompile(`(?m)^deleted\s+(sha256:[0-9a-f]+)`)
 // pruned checks that everything reported as deleted is gone, and a bundle remains.
 func (t *trial) pruned(repo string) *random.Broken {
 	deleted := deletedLine.FindAllStringSubmatch(t.outcomes[0].stdout, -1)
-	left := !slices.ContainsFunc(t.model.places, func(p place) bool { return p.inMirror() && p.repo() == repo && t.before[p].there })
+	had := func(p place) bool { return p.inMirror() && p.repo() == repo && t.before[p].there }
+	left := !slices.ContainsFunc(t.model.places, had)
 	for _, b := range t.site.bundles {
 		left = left || t.repository(repo).blob(b.root) != nil
 	}
