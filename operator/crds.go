@@ -26,7 +26,7 @@ func hasFields(ctx context.Context, api rest.Interface, apply string, kind any) 
 			continue
 		}
 		if lacks := missingFields(reflect.TypeOf(kind), v.Schema.OpenAPIV3Schema, ""); len(lacks) > 0 {
-			return fault.Errorf(fault.Incompatible, "read CRD", name, "apply the CRDs of this operator's release: "+apply,
+			return fault.Errorf(fault.NotFound, "read CRD", name, "apply the CRDs of this operator's release: "+apply,
 				"it is of another release and lacks %s", fault.Few(lacks, 5))
 		}
 	}

@@ -360,7 +360,11 @@ func TestCRDsOfAnotherReleaseAreRefused(t *testing.T) {
 	status := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["status"]
 	delete(status.Properties["drivers"].Items.Schema.Properties, "source")
 	require.NoError(t, c.Patch(t.Context(), crd, client.MergeFrom(is)))
-	defer func() { require.NoError(t, c.Patch(context.Background(), is, client.MergeFrom(crd))) }()
+	defer func() {
+		lacks := crd.DeepCopy()
+		crd.Spec = is.Spec
+		require.NoError(t, c.Patch(context.Background(), crd, client.MergeFrom(lacks)))
+	}()
 	stderr := &shell.Log{}
 	args := []string{"--kubeconfig", cluster.Kubeconfig(t, cfg, cfg.BearerToken, "")}
 	require.Equal(t, operator.ExitCluster, operator.Main(t.Context(), "", args, io.Discard, stderr))
