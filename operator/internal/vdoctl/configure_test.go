@@ -327,6 +327,9 @@ func (w *terminal) answers(dialogue ...string) {
 // ctrlC presses that at a question, which ends the program.
 func (w *terminal) ctrlC(question string) string {
 	w.asks(question)
+	state := must.Have(unix.IoctlGetTermios(int(w.tty.Fd()), unix.TCGETS))(w.t)
+	state.Lflag |= unix.NOFLSH // or the kernel drops what the program answers at once
+	require.NoError(w.t, unix.IoctlSetTermios(int(w.tty.Fd()), unix.TCSETS, state))
 	must.Have(w.tty.WriteString("\x03"))(w.t)
 	return w.ends().is(130, "\nerror: interrupted: no changes made\n")
 }
